@@ -1,0 +1,211 @@
+"""One connection to the book: opening a file with clear errors, immediate transactions, typed look-ups."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kernelgate.budget.chain import head_of
+from kernelgate.budget.clock import Clock, SystemClock
+from kernelgate.budget.errors import BookNotFound, BookReadOnly, NotABook, translate
+from kernelgate.budget.migrations import SCHEMA_VERSION, migrate, version_of
+from kernelgate.budget.records import Head
+from kernelgate.budget.rules import Rules, find_rules
+
+BUSY_TIMEOUT_S: Final = 5.0
+"""Longer than any healthy transaction of another process by a factor of a thousand."""
+_WAL_RETRY_S: Final = 0.01
+"""Switching to WAL does not wait for the busy handler when two processes create one file."""
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+class Session:
+    """One open book. Use it from the thread that opened it; open another for another thread."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, rules: Rules) -> None:
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._rules = rules
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], clock: Clock | None = None, *, busy_timeout_s: float = BUSY_TIMEOUT_S
+    ) -> Self:
+        """Open the book at a path; create it (file mode 0600) and its directory where they are missing.
+
+        Raises:
+            LedgerError: not SQLite, not a ledger, newer schema, read-only, disk full, locked, damaged; each says
+                what to do.
+        """
+        file = Path(path).absolute()
+        clock = clock or SystemClock()
+        _make_file(file)
+        try:
+            connection = sqlite3.connect(file, timeout=busy_timeout_s, isolation_level=None)
+        except sqlite3.Error as error:
+            raise translate(error, file) from error
+        session = cls(connection, file, clock, find_rules())
+        try:
+            session._prepare(busy_timeout_s)
+        except sqlite3.Error as error:
+            connection.close()
+            raise translate(error, file) from error
+        except BaseException:
+            connection.close()
+            raise
+        return session
+
+    def _prepare(self, busy_timeout_s: float) -> None:
+        version = version_of(self._connection, self._path)
+        _use_wal(self._connection, busy_timeout_s)
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        with self.transaction():
+            if version < SCHEMA_VERSION:
+                migrate(self._connection, self._path, self._clock)
+            else:  # writes nothing, but fails now rather than at the first hold if the file is read-only
+                self._connection.execute("UPDATE accounts SET account_id = account_id WHERE 0")
+
+    def close(self) -> None:
+        """Close the connection; open holds stay open."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """Where the book lies."""
+        return self._path
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that runs of this book may use."""
+        return self._rules
+
+    def head(self) -> Head:
+        """Number and hash of the last event."""
+        try:
+            return head_of(self._connection)
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        """An immediate transaction: all or nothing, one writer at a time. Nested use joins the outer one.
+
+        A deferred one would fail at once when two processes read first and write then.
+        """
+        if self._connection.in_transaction:
+            yield self._connection
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise translate(error, self._path) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:  # a full disk rolls back by itself
+            self._connection.execute("ROLLBACK")
+
+    def query(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        """All rows of a SELECT, as column name → value; the views of `budget/queries` are there for it."""
+        try:
+            cursor = self._connection.execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+
+    def _row(self, sql: str, *values: object) -> dict[str, Any] | None:
+        """The first row of a query, if there is one."""
+        rows = self.query(sql, *values)
+        return rows[0] if rows else None
+
+
+def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
+    """A connection that cannot write, for audits and exports.
+
+    Raises:
+        LedgerError: missing, not a ledger, newer schema, damaged.
+    """
+    file = Path(path).absolute()
+    if not file.is_file():
+        raise BookNotFound(f"There is no book at {file}; check the path.")
+    _check_magic(file)
+    uri = f"{file.as_uri()}?mode=ro"
+    if not file.with_name(file.name + "-wal").exists() and not os.access(file.parent, os.W_OK):
+        uri += "&immutable=1"  # on a read-only medium SQLite cannot make the files that a WAL book needs
+    try:
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+        version = version_of(connection, file)
+    except sqlite3.Error as error:
+        raise translate(error, file) from error
+    if version == 0:
+        raise NotABook(f"{file} is an empty SQLite database, not a ledger of kernelgate; check the path.")
+    return connection
+
+
+def _make_file(file: Path) -> None:
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise BookReadOnly(
+            f"The folder {file.parent} for the book cannot be made: permission denied; name a folder of yours."
+        ) from error
+    except OSError as error:
+        raise BookNotFound(
+            f"The folder {file.parent} for the book cannot be made ({error.strerror}); name another path."
+        ) from error
+    if file.is_dir():
+        raise NotABook(f"{file} is a folder; name a file for the book.")
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        _check_magic(file)
+    except OSError as error:
+        raise BookReadOnly(
+            f"The book {file} cannot be made ({error.strerror}); make the folder writable or name another path."
+        ) from error
+
+
+def _check_magic(file: Path) -> None:
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise BookReadOnly(f"The book {file} cannot be read ({error.strerror}); fix its permissions.") from error
+    if start not in (b"", _MAGIC):
+        raise NotABook(f"{file} is not a SQLite database; name another ledger file or move this one away.")
+
+
+def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    give_up_s = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > give_up_s:
+                raise
+            time.sleep(_WAL_RETRY_S)
+        else:
+            return

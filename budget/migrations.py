@@ -1,0 +1,85 @@
+"""Bringing a file to the schema of this version: numbered SQL steps, triggers, and one view per query."""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from kernelgate.budget.clock import Clock
+from kernelgate.budget.errors import BookTooNew, NotABook
+from kernelgate.budget.triggers import expected_triggers
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x6B676174
+"""`kgat`: stands in the file's header and tells a ledger from other SQLite files."""
+_STEPS: Final = ("0001_the_book.sql",)
+"""Step n brings version n-1 to n; a step is never edited after a release."""
+
+
+def queries() -> dict[str, str]:
+    """Name → SELECT of each file in `budget/queries`; each is also a view of that name."""
+    folder = Path(__file__).parent / "queries"
+    return {file.stem: file.read_text(encoding="utf-8").strip().rstrip(";") for file in sorted(folder.glob("*.sql"))}
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """Schema version of an open file; 0 for an empty one.
+
+    Raises:
+        NotABook: the file is SQLite, but not a ledger.
+        BookTooNew: a later kernelgate wrote it.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if objects == 0:
+        return 0
+    if application != APPLICATION_ID:
+        raise NotABook(f"{path} is a SQLite database, but not a ledger of kernelgate; name another ledger file.")
+    (version,) = connection.execute("SELECT ifnull(max(version), 0) FROM schema_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise BookTooNew(
+            f"The book {path} has schema {version}, and this kernelgate knows schemas up to {SCHEMA_VERSION};"
+            " install the newer kernelgate or name another ledger file."
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+    """Apply the missing steps. The caller holds an immediate transaction.
+
+    Args:
+        connection: of the book, in autocommit mode with a transaction begun.
+        path: for messages.
+        clock: stamps the steps.
+
+    Raises:
+        NotABook: the file is SQLite, but not a ledger.
+        BookTooNew: a later kernelgate wrote it.
+    """
+    version = version_of(connection, path)
+    if version == SCHEMA_VERSION:
+        return
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    folder = Path(__file__).parent / "schema"
+    for number, name in enumerate(_STEPS[version:], version + 1):
+        for statement in statements((folder / name).read_text(encoding="utf-8")):
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_version VALUES (?, ?)", (number, clock.utc()))
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
+    for name, text in expected_triggers().items():
+        if name not in present:
+            connection.execute(text)
+    for name, select in queries().items():
+        connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(f"CREATE VIEW {name} AS {select}")
+
+
+def statements(script: str) -> list[str]:
+    """Split a script: `executescript` would commit the transaction that the steps belong to."""
+    found: list[str] = []
+    current = ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            found.append(current.strip())
+            current = ""
+    return found

@@ -1,0 +1,87 @@
+"""Arithmetic of the purse: what may be held, what is charged. Pure."""
+
+from typing import Final, Literal, TypeAlias
+
+from kernelgate.budget.model import Amount, Purse, Rung
+
+Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
+_DIGITS: Final = 9
+"""Seconds are kept to the nanosecond, so that sums of many rows come out equal wherever they are made."""
+
+
+def shortage(purse: Purse, account_s_left: float | None, rung: Rung, hold: Amount, least: Amount) -> Shortage | None:
+    """What the purse lacks for a hold (kind, why, what is missing), or None where enough is left.
+
+    Args:
+        purse: of the run.
+        account_s_left: device seconds left under the account's cap; None without a cap.
+        rung: that is asked for.
+        hold: wanted.
+        least: if less than `hold` is left, so much must be left; zero asks only that something is left.
+    """
+    if purse.calls_left(rung) < hold.calls:
+        granted = purse.granted.calls(rung)
+        return "purse", f"All {granted} {rung} calls of this run are used or held.", f"A {rung} call in the purse."
+    left_s = device_s_left(purse, account_s_left)
+    if not _enough(left_s, hold.gpu_s + hold.cpu_s, least.gpu_s + least.cpu_s):
+        needed_s = least.gpu_s + least.cpu_s or hold.gpu_s + hold.cpu_s
+        by_cap = "" if left_s == purse.device_s_left else " under the account's cap"
+        why = f"{left_s:.3f} device seconds are left{by_cap}, and {rung} needs {needed_s:.3f}."
+        return "purse", why, f"{needed_s - left_s:.3f} more device seconds."
+    if not _enough(purse.deadline_s_left, hold.work_s, least.work_s):
+        why = f"{purse.deadline_s_left:.1f} s of work are left before the deadline of {purse.granted.deadline_s:g} s."
+        return "deadline", why, "Time before the deadline: a new run has its own."
+    return None
+
+
+def _enough(left: float, wanted: float, least: float) -> bool:
+    return left >= wanted or (left > 0 and left >= least)
+
+
+def device_s_left(purse: Purse, account_s_left: float | None) -> float:
+    """Device seconds that may be held: by the run's purse and the account's cap."""
+    return purse.device_s_left if account_s_left is None else min(purse.device_s_left, account_s_left)
+
+
+def trimmed(purse: Purse, account_s_left: float | None, asked: Amount, *, overridden: bool = False) -> Amount:
+    """The amount to hold: what was asked for, cut to what is left."""
+    device_s = device_s_left(purse, account_s_left)
+    gpu_s = min(asked.gpu_s, device_s)
+    return Amount(
+        calls=asked.calls,
+        override_calls=1 if overridden else 0,
+        gpu_s=_seconds(gpu_s),
+        cpu_s=_seconds(min(asked.cpu_s, device_s - gpu_s)),
+        work_s=_seconds(min(asked.work_s, purse.deadline_s_left)),
+    )
+
+
+def plus(one: Amount, other: Amount) -> Amount:
+    """The sum of two amounts."""
+    return Amount(
+        calls=one.calls + other.calls,
+        override_calls=one.override_calls + other.override_calls,
+        gpu_s=_seconds(one.gpu_s + other.gpu_s),
+        cpu_s=_seconds(one.cpu_s + other.cpu_s),
+        work_s=_seconds(one.work_s + other.work_s),
+    )
+
+
+def charge(measured: Amount, held: Amount) -> Amount:
+    """What is charged: the smaller of measured and held; calls as they were held."""
+    return Amount(
+        calls=held.calls,
+        override_calls=held.override_calls,
+        gpu_s=_seconds(min(measured.gpu_s, held.gpu_s)),
+        cpu_s=_seconds(min(measured.cpu_s, held.cpu_s)),
+        work_s=_seconds(min(measured.work_s, held.work_s)),
+    )
+
+
+def overrun(measured: Amount, held: Amount) -> float:
+    """Device seconds measured above the hold."""
+    return _seconds(max(0.0, measured.gpu_s - held.gpu_s) + max(0.0, measured.cpu_s - held.cpu_s))
+
+
+def _seconds(value: float) -> float:
+    return round(float(value), _DIGITS)

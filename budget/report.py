@@ -1,0 +1,102 @@
+"""Reading a run back for people: leaderboard, funnel, and what the ladder saved. Each over the view of that name."""
+
+import statistics
+from typing import Any
+
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import Rung, Verdict
+from kernelgate.tasks.model import Frozen
+
+
+class LeaderboardRow(Frozen):
+    """One timed candidate."""
+
+    place: int
+    candidate_id: str
+    parent_id: str | None
+    language: str
+    note: str
+    precise_verdict: Verdict | None
+    precise_ratio: float | None
+    precise_low: float | None
+    precise_high: float | None
+    quick_verdict: Verdict | None
+    quick_ratio: float | None
+    quick_low: float | None
+    quick_high: float | None
+    device_s: float
+    """Charged for all of its results."""
+
+
+class FunnelRow(Frozen):
+    """One rung of a run: candidates that entered, passed, failed, and were refused at the door."""
+
+    rung: Rung
+    entered: int
+    passed: int
+    failed: int
+    refused: int
+    """Candidates refused at least once."""
+    refusals: int
+    calls: int
+    """Measured results; replays are apart."""
+    replays: int
+    device_s: float
+
+
+class Savings(Frozen):
+    """The ladder against measuring every candidate precisely."""
+
+    candidates: int
+    never_precise: int
+    """Candidates that were not measured precisely."""
+    precise_device_s_median: float | None
+    """Of the precise calls that were made; None before the first."""
+    cheap_device_s: float
+    """What check and quick cost together."""
+    spent_device_s: float
+    """What all rungs cost."""
+    saved_device_s: float | None
+    """`never_precise` × the median, less the cheap rungs; negative if the ladder did not pay."""
+
+
+def leaderboard(ledger: Ledger, run_id: str, *, limit: int = 20) -> tuple[LeaderboardRow, ...]:
+    """The timed candidates of a run in its environment, best first."""
+    rows = ledger.query(
+        "SELECT * FROM leaderboard WHERE run_id = ? AND environment_id = ? ORDER BY place LIMIT ?",
+        run_id,
+        ledger.run(run_id).environment_id,
+        limit,
+    )
+    return tuple(LeaderboardRow.model_validate(_only(row, LeaderboardRow), strict=False) for row in rows)
+
+
+def funnel(ledger: Ledger, run_id: str) -> tuple[FunnelRow, ...]:
+    """The rungs of a run, lowest first."""
+    rows = ledger.query("SELECT * FROM funnel WHERE run_id = ? ORDER BY step", run_id)
+    return tuple(FunnelRow.model_validate(_only(row, FunnelRow), strict=False) for row in rows)
+
+
+def savings(ledger: Ledger, run_id: str) -> Savings:
+    """What was saved against measuring everything precisely."""
+    costs = ledger.query(
+        "SELECT candidate_id, rung, gpu_s + cpu_s AS device_s, replay_of FROM results WHERE run_id = ?", run_id
+    )
+    (found,) = ledger.query("SELECT count(*) AS n FROM candidates WHERE run_id = ?", run_id)
+    precise = {row["candidate_id"] for row in costs if row["rung"] == Rung.precise}
+    measured = [row["device_s"] for row in costs if row["rung"] == Rung.precise and row["replay_of"] is None]
+    cheap_s = sum(row["device_s"] for row in costs if row["rung"] in (Rung.check, Rung.quick))
+    median_s = statistics.median(measured) if measured else None
+    never = found["n"] - len(precise)
+    return Savings(
+        candidates=found["n"],
+        never_precise=never,
+        precise_device_s_median=median_s,
+        cheap_device_s=float(cheap_s),
+        spent_device_s=float(sum(row["device_s"] for row in costs)),
+        saved_device_s=None if median_s is None else never * median_s - cheap_s,
+    )
+
+
+def _only(row: dict[str, Any], model: type[Frozen]) -> dict[str, Any]:
+    return {name: row[name] for name in model.model_fields}

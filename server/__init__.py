@@ -1,0 +1,1 @@
+"""The MCP face and the one place that acts."""

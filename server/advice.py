@@ -1,0 +1,109 @@
+"""What makes sense next: each step with its price, whether it is allowed, and if not, what is missing. Pure."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kernelgate.budget.model import PASSING, RUNG_BELOW, TOOL_OF_RUNG, Decision, Purse, Rung, Verdict
+from kernelgate.tools.kit.envelope import NextStep
+
+INTERPRETED = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
+
+
+class Standing(NamedTuple):
+    """What is known of a candidate when advice is due."""
+
+    candidate_id: str
+    language: str
+    verdicts: Mapping[Rung, Verdict]
+    """Latest verdict per rung in this environment."""
+    promotion: Decision | None
+    """What the rule would say now of entering precise; None before quick."""
+
+
+def not_here(rung: Rung, language: str, device_kind: str) -> str:
+    """Why a rung cannot be climbed on this kind of device; empty if it can."""
+    if device_kind != "cpu" or language == "torch" or rung is Rung.compile:
+        return ""
+    if language == "cuda":
+        return "CUDA sources need a GPU to be checked and timed"
+    return INTERPRETED if rung in (Rung.quick, Rung.precise, Rung.profile) else ""
+
+
+def next_steps(
+    purse: Purse, prices_s: Mapping[Rung, float], run_id: str, device_kind: str, standing: Standing | None
+) -> tuple[NextStep, ...]:
+    """At most four, the most useful first."""
+    write = _compile_step(purse, run_id, standing)
+    if standing is None:
+        return (write,)
+    failed = [rung for rung, verdict in standing.verdicts.items() if verdict not in PASSING[rung]]
+    steps = [] if failed else _climbing_steps(purse, prices_s, device_kind, standing)
+    steps.append(write)
+    # What is allowed comes first; sorted is stable, so the order of usefulness stays.
+    return tuple(sorted(steps, key=lambda step: not step.allowed)[:4])
+
+
+def _compile_step(purse: Purse, run_id: str, standing: Standing | None) -> NextStep:
+    arguments = {"run_id": run_id}
+    why = "submit a candidate"
+    if standing is not None:
+        failed = any(verdict not in PASSING[rung] for rung, verdict in standing.verdicts.items())
+        arguments["parent_id"] = standing.candidate_id
+        why = "mend it: submit a corrected candidate" if failed else "submit the next idea as its child, with a note"
+    left = purse.calls_left(Rung.compile)
+    return NextStep(
+        tool="compile", arguments=arguments, why=why, allowed=left > 0,
+        missing="" if left > 0 else "no compile calls are left in this run",
+    )  # fmt: skip
+
+
+def _climbing_steps(
+    purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing
+) -> list[NextStep]:
+    reasons = {
+        Rung.check: "is it right?",
+        Rung.quick: "could it be fast?",
+        Rung.precise: "how fast is it, for certain?",
+        Rung.profile: "what holds it back?",
+    }
+    steps: list[NextStep] = []
+    for rung, why in reasons.items():
+        below = RUNG_BELOW[rung]
+        passed_below = below is None or standing.verdicts.get(below) in PASSING[below]
+        if rung in standing.verdicts or not passed_below:
+            continue
+        missing = blocked(rung, purse, prices_s, device_kind, standing)
+        steps.append(
+            NextStep(
+                tool=TOOL_OF_RUNG[rung], arguments={"candidate_id": standing.candidate_id}, why=why,
+                price_device_s=prices_s.get(rung, 0.0), allowed=not missing, missing=missing,
+            )  # fmt: skip
+        )
+    return steps
+
+
+def blocked(
+    rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing
+) -> str:
+    """What stands in the way of a rung; empty if nothing does."""
+    if absent := not_here(rung, standing.language, device_kind):
+        return absent
+    if purse.calls_left(rung) <= 0:
+        return f"no {TOOL_OF_RUNG[rung]} calls are left in this run"
+    if purse.device_s_left <= 0:
+        return "no device seconds are left in this run"
+    if purse.deadline_s_left <= 0:
+        return "the run's time is up"
+    if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
+        return standing.promotion.missing or standing.promotion.why
+    return ""
+
+
+def cannot_afford(purse: Purse, prices_s: Mapping[Rung, float]) -> str:
+    """Stop advice when not even a check is affordable."""
+    cheapest = prices_s.get(Rung.check, 0.0)
+    if purse.device_s_left <= 0 or purse.device_s_left < cheapest / 2:
+        return "The device seconds are spent: stop, and take the best candidate with list_candidates."
+    if purse.deadline_s_left <= 0:
+        return "The run's time is up: stop, and take the best candidate with list_candidates."
+    return ""

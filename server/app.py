@@ -1,0 +1,162 @@
+"""The MCP face: the list of tools, and one handler that all calls pass through."""
+
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import mcp.types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from pydantic import ValidationError
+
+from kernelgate.budget.model import LOCAL
+from kernelgate.server import replies
+from kernelgate.server.book import ServerBook
+from kernelgate.server.environment import package_version
+from kernelgate.server.gate import EnvironmentFault, Gate
+from kernelgate.server.services import Services
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.book import ToolMistake
+from kernelgate.tools.kit.catalogue import AnyTool, find_tools
+from kernelgate.tools.kit.envelope import reply_model
+from kernelgate.tools.kit.spec import BookTool, MeasuringTool
+
+log = logging.getLogger("kernelgate")
+
+INSTRUCTIONS: Final = (
+    "Optimise a GPU kernel under a budget. Loop: list_tasks -> get_task -> start_run -> compile (returns candidate_id; "
+    "up_to='quick_time' climbs several rungs in one call) -> check_correctness -> quick_time -> precise_time -> profile "
+    "the best -> write the next candidate with parent_id and a note saying what you changed and why. Each reply lists "
+    "next_steps with prices and whether they are allowed; a refusal names the missing evidence. A reply with status "
+    "running has a job_id: call job. "
+    "Cheap rungs first: precise_time is only for candidates that quick_time ranked well. Answers come from secret "
+    "inputs and hidden shapes, so write for all of them. The same source is answered from the book for free. Stop when "
+    "stop_advice says so or the budget is spent; the best candidate is first in list_candidates."
+)
+
+
+@dataclass(frozen=True)
+class Face:
+    """What the server publishes: tools by name, and their listing."""
+
+    tools: Mapping[str, AnyTool]
+    listing: tuple[types.Tool, ...]
+
+
+def face() -> Face:
+    """All tools, in order of name."""
+    found = find_tools()
+    return Face(tools={tool.name: tool for tool in found}, listing=tuple(_listed(tool) for tool in found))
+
+
+def _listed(tool: AnyTool) -> types.Tool:
+    read_only = isinstance(tool, BookTool) and tool.read_only
+    output: type[Frozen] = reply_model(tool.report) if isinstance(tool, MeasuringTool) else tool.report
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=replies.input_schema(tool.args),
+        output_schema=replies.output_schema(output),
+        annotations=types.ToolAnnotations(
+            read_only_hint=read_only,
+            destructive_hint=False,
+            # Asked again, a rung is answered from the book, and a run from its idempotency key.
+            idempotent_hint=read_only or isinstance(tool, MeasuringTool),
+            open_world_hint=False,
+        ),
+    )
+
+
+OpenServices = Callable[[], AbstractAsyncContextManager[Services]]
+
+
+def build(open_services: OpenServices) -> Server[Services]:
+    """The server; `open_services` opens ledger and workshop while it runs."""
+    shown = face()
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Services]) -> AsyncIterator[Services]:
+        async with open_services() as services:
+            yield services
+
+    async def on_list_tools(
+        ctx: ServerRequestContext[Services], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(shown.listing))
+
+    async def on_call_tool(
+        ctx: ServerRequestContext[Services], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        return await answer(shown, ctx, params)
+
+    return Server(
+        "kernelgate",
+        version=package_version("kernelgate"),
+        title="kernelgate",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
+
+
+async def answer(
+    shown: Face, ctx: ServerRequestContext[Services], params: types.CallToolRequestParams
+) -> types.CallToolResult:
+    """One call: every outcome becomes a result; no exception's text reaches the client but those meant for it."""
+    tool = shown.tools.get(params.name)
+    if tool is None:
+        return replies.mistake(replies.unknown_tool(params.name, list(shown.tools)))
+    try:
+        args = tool.args.model_validate_json(json.dumps(params.arguments or {}, allow_nan=False))
+    except ValidationError as error:
+        return replies.mistake(replies.argument_mistakes(tool.name, tool.args, error))
+    except ValueError:
+        return replies.mistake(f"{tool.name}: the arguments hold NaN, infinity or text that is not Unicode.")
+    try:
+        report = await _serve(tool, args, ctx)
+    except (ToolMistake, EnvironmentFault) as error:
+        return replies.mistake(str(error))
+    except Exception:  # noqa: BLE001 -- the last handler: whatever else happened is ours, and is logged whole
+        reference = uuid.uuid4().hex[:8]
+        log.exception("call of %s failed, reference %s", tool.name, reference)
+        return replies.mistake(
+            f"Something failed in the server (reference {reference}); the call was not charged. Try again; if it stays, "
+            "the server's log has the details under that reference."
+        )
+    return replies.result_of(report)
+
+
+async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services]) -> Frozen | dict[str, Any]:
+    services = ctx.lifespan_context
+    if not isinstance(tool, MeasuringTool):
+        report: Frozen = await tool.answer(ServerBook(services, LOCAL, client_of(ctx)), args)
+        return report
+
+    steps = 0
+
+    async def on_progress(stage: str, done: int, total: int) -> None:
+        # The protocol wants progress that increases; the rungs' own counts start anew at each stage.
+        nonlocal steps
+        steps += 1
+        of = f" {done}/{total}" if total else ""
+        await ctx.session.report_progress(steps, None, f"{tool.name}: {stage}{of}")
+
+    return await Gate(services, LOCAL).call(tool, args, on_progress)
+
+
+def client_of(ctx: ServerRequestContext[Services]) -> tuple[str, str]:
+    """Name and version that the client gave itself: for the ledger, never for authorisation."""
+    meta: Mapping[str, Any] = ctx.meta or {}
+    info = meta.get("io.modelcontextprotocol/clientInfo")
+    if isinstance(info, Mapping):
+        return str(info.get("name", ""))[:100], str(info.get("version", ""))[:100]
+    params = ctx.session.client_params
+    if params is None:
+        return "", ""
+    return params.client_info.name[:100], params.client_info.version[:100]

@@ -1,0 +1,274 @@
+"""The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
+
+import contextlib
+import anyio
+from pydantic import JsonValue
+
+from kernelgate.budget.errors import LedgerError
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, RunId
+from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
+from kernelgate.server import advice
+from kernelgate.server.environment import NoSuchDevice
+from kernelgate.server.gate import remaining_of
+from kernelgate.server.measure import qualify
+from kernelgate.server.services import AA_KIND, Services
+from kernelgate.tasks.model import Candidate, Task, canonical_json, sha256_hex
+from kernelgate.tools.kit.book import (
+    ArtifactRow, CandidateRow, CandidateView, ResultView, RunView, RunWish, TaskRow, ToolMistake,
+)  # fmt: skip
+from kernelgate.tools.kit.envelope import JobView, NextStep
+
+POLL_S = 0.25
+"""How often a job of another server process is looked at."""
+
+
+class ServerBook:
+    """One account's view, for one client."""
+
+    def __init__(self, services: Services, account: str, client: tuple[str, str]) -> None:
+        self._services = services
+        self._account = account
+        self._client = client
+
+    async def tasks(self) -> tuple[TaskRow, ...]:
+        """All tasks."""
+        entries = await anyio.to_thread.run_sync(self._services.catalogue.entries)
+        return tuple(
+            TaskRow(name=e.name, title=e.title, group=e.group, unavailable=e.unavailable or "") for e in entries
+        )
+
+    async def task(self, name: str) -> Task:
+        """One task that can be run."""
+        return self._services.task(name)
+
+    async def start_run(self, wish: RunWish) -> RunView:
+        """Qualify the task, then open the run; a task's own kernel becomes its first candidate."""
+        services = self._services
+        task = services.task(wish.task)
+        try:
+            device = services.device(wish.device or services.settings.device)
+        except NoSuchDevice as error:
+            raise ToolMistake(str(error)) from None
+        if not task.workloads_on(device.kind, held_out=False):
+            raise ToolMistake(
+                f"task {task.name} has no workload for device {device.kind}: add one to its task.toml, or use another device."
+            )
+        environment = services.environment(device, task)
+        fitness = await qualify(services, task, device, environment)
+        if not fitness.fit:
+            raise ToolMistake(f"task {task.name} does not qualify on this device: {'; '.join(fitness.problems)}.")
+        request = RunRequest(
+            account=self._account,
+            rule=wish.rule,
+            budget=granted(wish, services.settings.caps),
+            device_kind=device.kind,
+            device_uid=device.uid,
+            environment=environment,
+            idempotency_key=wish.idempotency_key,
+            arguments_sha256=sha256_hex(canonical_json(wish.model_dump(mode="json"))),
+            client_name=self._client[0],
+            client_version=self._client[1],
+        )
+        try:
+            run = await services.ledger.do(lambda ledger: ledger.start_run(task, request))
+        except LedgerError as error:
+            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+        if task.baseline_kernel is not None:
+            own = Candidate(files={"candidate.py": task.baseline_kernel})
+            await services.register(self._account, run.run_id, own, parent_id=None, note="the kernel that the task starts from")
+        return await self.run(run.run_id)
+
+    async def run(self, run_id: RunId) -> RunView:
+        """One run."""
+        services = self._services
+        run = await services.run(self._account, run_id)
+        prices_s = await services.prices_s(run, run.environment_id)
+
+        def looking(ledger: Ledger) -> RunView:
+            purse = ledger.purse(run_id)
+            incumbent = ledger.incumbent(run_id)
+            calibration = ledger.calibration(run.environment_id, AA_KIND, run.task_digest)
+            return RunView(
+                run_id=run.run_id, task=run.task_name, rule=run.rule, rule_parameters=run.parameters,
+                device=run.device_kind, device_unit="gpu_s" if run.device_kind == "cuda" else "cpu_s",
+                environment_id=run.environment_id, environment=ledger.environment(run.environment_id),
+                budget=purse.granted, remaining=remaining_of(purse),
+                prices_s={rung.value: seconds for rung, seconds in prices_s.items()},
+                spent_s=spent_per_rung(ledger, run_id),
+                noise_floor=float(str(calibration.facts["floor"])) if calibration else None,
+                incumbent=incumbent.candidate_id if incumbent else None,
+                incumbent_ratio=incumbent.ratio if incumbent else None,
+                open=run.closed is None,
+            )  # fmt: skip
+
+        return await services.ledger.do(looking)
+
+    async def candidates(self, run_id: RunId) -> tuple[CandidateRow, ...]:
+        """The candidates of a run, oldest first."""
+        run = await self._services.run(self._account, run_id)
+
+        def looking(ledger: Ledger) -> tuple[CandidateRow, ...]:
+            records = ledger.candidates(run_id, order="oldest", limit=100_000)
+            return tuple(row_of(record, ledger.results(record.candidate_id), run) for record in records)
+
+        return await self._services.ledger.do(looking)
+
+    async def candidate(self, candidate_id: CandidateId) -> CandidateView:
+        """One candidate with its results."""
+        record = await self._services.candidate(self._account, candidate_id)
+        run = await self._services.run(self._account, record.run_id)
+
+        def looking(ledger: Ledger) -> CandidateView:
+            results = ledger.results(candidate_id)
+            return CandidateView(
+                row=row_of(record, results, run), run_id=run.run_id, sha256=record.source_sha256,
+                notes=notes_of(ledger, candidate_id),
+                results=tuple(result_view(result) for result in results),
+                artifacts=texts_of(record, ledger.artifacts(candidate_id)),
+            )  # fmt: skip
+
+        return await self._services.ledger.do(looking)
+
+    async def text(self, candidate_id: CandidateId, name: str) -> str:
+        """A source file or an artifact, by name."""
+        record = await self._services.candidate(self._account, candidate_id)
+        if name in record.files:
+            return record.files[name]
+        artifacts = await self._services.ledger.do(lambda ledger: ledger.artifacts(candidate_id))
+        stored = next((a for a in reversed(artifacts) if a.name == name), None)
+        if stored is None:
+            known = sorted({*record.files, *(a.name for a in artifacts)})
+            raise ToolMistake(f"candidate {candidate_id} has no text {name!r}; it has: {', '.join(known)}.")
+        try:
+            data = await self._services.ledger.do(lambda ledger: ledger.read_artifact(stored))
+        except LedgerError as error:
+            raise ToolMistake(str(error)) from None
+        return data.decode("utf-8", "replace")
+
+    async def job(self, job_id: JobId, *, wait_s: float, cancel: bool) -> JobView:
+        """A job after waiting for its end, or asking it to stop."""
+        record = await self._job(job_id)
+        ours = self._services.workshop.get(job_id)
+        if ours is None:
+            return await self._job_elsewhere(record, wait_s, cancel=cancel)
+        if cancel and not ours.ended.is_set():
+            ours.cancel_wanted = True
+            if ours.request_id is not None:
+                run = await self._services.run(self._account, ours.run_id)
+                device = self._services.device("cpu" if run.device_kind == "cpu" else "")
+                await self._services.runner(device).cancel(ours.request_id)
+        await self._services.workshop.wait(ours, wait_s, None)
+        return JobView(
+            job_id=job_id, state=ours.state, tool=ours.tool, run_id=ours.run_id, candidate_id=ours.candidate_id,
+            stage=ours.stage, done=ours.done, total=ours.total, elapsed_s=ours.elapsed_s, reply=ours.reply,
+        )  # fmt: skip
+
+    async def _job(self, job_id: JobId) -> JobRecord:
+        try:
+            return await self._services.ledger.do(lambda ledger: ledger.job(job_id, self._account))
+        except LedgerError as error:
+            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+
+    async def _job_elsewhere(self, record: JobRecord, wait_s: float, *, cancel: bool) -> JobView:
+        """A job of another server process, or one that ended before: read from the book."""
+        if cancel and record.state in ("queued", "running"):
+            raise ToolMistake(f"{record.job_id} runs in another server process: cancel it through the client that started it.")
+        with anyio.move_on_after(wait_s):
+            while record.state in ("queued", "running"):
+                await anyio.sleep(POLL_S)
+                record = await self._job(record.job_id)
+        return JobView(
+            job_id=record.job_id, state=record.state, tool=record.tool, run_id=record.run_id,
+            candidate_id=record.candidate_id, reply=record.result,
+        )  # fmt: skip
+
+    async def next_steps(self, run_id: RunId, candidate_id: CandidateId | None) -> tuple[NextStep, ...]:
+        """What makes sense now."""
+        services = self._services
+        run = await services.run(self._account, run_id)
+        purse = await services.purse(run_id)
+        prices_s = await services.prices_s(run, run.environment_id)
+        standing = None
+        if candidate_id is not None:
+            record = await services.candidate(self._account, candidate_id)
+            with contextlib.suppress(NoSuchDevice):
+                door = await services.door(run, record, fresh=False, override_reason=None)
+                standing = await services.standing(door)
+        return advice.next_steps(purse, prices_s, run_id, run.device_kind, standing)
+
+    async def head(self) -> str:
+        """`seq:hash` of the last event."""
+        return await self._services.head()
+
+
+def granted(wish: RunWish, caps: Budget) -> Budget:
+    """The caps, lowered where the agent asked for less; raises `ToolMistake` where it asked for more."""
+    chosen = caps.model_dump()
+    for name in wish.asked:
+        asked, most = getattr(wish.budget, name), chosen[name]
+        if asked > most:
+            raise ToolMistake(f"start_run: {name}={asked:g} is above the server's cap of {most:g}; ask for at most that.")
+        chosen[name] = asked
+    return Budget.model_validate(chosen)
+
+
+def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunRecord) -> CandidateRow:
+    """One line: the furthest rung and the ratio of the dearest timing in the run's environment."""
+    here = [r for r in results if r.environment_id == run.environment_id or r.rung is Rung.compile]
+    latest = {result.rung: result for result in here}
+    reached = [rung for rung in LADDER if rung in latest]
+    furthest = latest[reached[-1]] if reached else None
+    timed = latest.get(Rung.precise) or latest.get(Rung.quick)
+    timed = timed if timed is not None and timed.ratio is not None else latest.get(Rung.quick)
+    return CandidateRow(
+        candidate_id=record.candidate_id,
+        parent_id=record.parent_id,
+        note=record.note,
+        language=record.language,
+        furthest=furthest.rung.value if furthest else "",
+        verdict=furthest.verdict.value if furthest else "",
+        ratio=timed.ratio if timed else None,
+        low=timed.ratio_low if timed else None,
+        high=timed.ratio_high if timed else None,
+        spent_s=round(sum(result.device_s for result in results), 6),
+    )
+
+
+def spent_per_rung(ledger: Ledger, run_id: str) -> dict[str, float]:
+    """Charged device seconds of a run, per rung."""
+    rows = ledger.query("SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM results WHERE run_id = ? GROUP BY rung", run_id)
+    return {str(row["rung"]): round(float(row["spent_s"]), 6) for row in rows}
+
+
+def notes_of(ledger: Ledger, candidate_id: str) -> tuple[str, ...]:
+    """The notes that came with the same source again, oldest first."""
+    rows = ledger.query(
+        "SELECT reason FROM events WHERE candidate_id = ? AND kind = 'note' AND rung IS NULL ORDER BY seq", candidate_id
+    )
+    return tuple(str(row["reason"]) for row in rows)
+
+
+def texts_of(record: CandidateRecord, artifacts: tuple[ArtifactRecord, ...]) -> tuple[ArtifactRow, ...]:
+    """The long texts of a candidate: its sources, then the latest artifact of each name."""
+    sources = [
+        ArtifactRow(name=name, bytes=len(text.encode()), sha256=sha256_hex(text))
+        for name, text in sorted(record.files.items())
+    ]
+    latest = {artifact.name: artifact for artifact in artifacts}
+    kept = [ArtifactRow(name=a.name, bytes=a.size_bytes, sha256=a.artifact_sha256) for a in latest.values()]
+    return (*sources, *kept)
+
+
+def result_view(result: ResultRecord) -> ResultView:
+    """A result as the agent may see it."""
+    report: dict[str, JsonValue] = {k: v for k, v in result.report.items() if k not in ("verdict", "code")}
+    return ResultView(
+        rung=result.rung.value,
+        verdict=result.verdict.value,
+        code=result.code or "",
+        report=report,
+        charged_s=result.device_s,
+        replayed=result.replay_of is not None,
+        created_utc=result.created_utc,
+    )

@@ -1,0 +1,168 @@
+"""The command line. Each command imports what it needs when it runs, so that `serve` starts fast."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kernelgate.server.settings import Settings, from_environment
+
+TROUBLE = 2
+"""Exit status when something outside has to be mended first; the sentence says what."""
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What most commands take. Each also has an environment variable (KERNELGATE_HOME, …_TASKS, …)."""
+    for option in (
+        click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches."),
+        click.option("--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."),
+        click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
+        click.option("--device", default=None, help="cpu, cuda:0, …; default: the first GPU, else the CPU."),
+    ):
+        command = option(command)
+    return command
+
+
+def _settings(data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None) -> Settings:
+    given = {
+        "data_dir": data.expanduser().absolute() if data else None,
+        "task_dirs": tuple(folder.expanduser().absolute() for folder in task_dirs) or None,
+        "kernelbench": kernelbench.expanduser().absolute() if kernelbench else None,
+        "device": device,
+    }
+    return from_environment().model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="kernelgate")
+def main() -> None:
+    """Optimise GPU kernels with any coding agent: an MCP server that builds, judges, times and keeps the book."""
+
+
+@main.command()
+@_options
+def serve(**options: Any) -> None:
+    """Run the MCP server on stdin and stdout, for the agent that started it."""
+    from kernelgate.server.serve import run_stdio
+
+    sys.exit(run_stdio(_settings(**options)))
+
+
+@main.command()
+@_options
+def demo(**options: Any) -> None:
+    """Watch a scripted agent optimise a kernel through the server: every rung, the budget and the book."""
+    from kernelgate.server.demo import run_demo
+
+    sys.exit(run_demo(_settings(**options)))
+
+
+@main.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(data: Path | None, *, as_json: bool) -> None:
+    """Tell what this host can do, and what to do about the rest."""
+    from kernelgate.server.doctor_command import run_doctor
+
+    sys.exit(run_doctor(_settings(data, (), None, None), as_json=as_json))
+
+
+@main.command()
+@click.argument("client")
+@click.option("--write", is_flag=True, help="Merge the entry into the client's file instead of printing it.")
+@_options
+def config(client: str, *, write: bool, **options: Any) -> None:
+    """Print (or write) the entry that connects CLIENT to this server: claude-code, codex."""
+    from kernelgate.server import clients
+
+    given = {name: value for name, value in os.environ.items() if name.startswith("KERNELGATE_")}
+    try:
+        found = clients.client_config(client, clients.serve_command(_serve_arguments(**options)), given)
+        click.echo(clients.write_config(found) if write else clients.shown(found))
+    except clients.ConfigError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _serve_arguments(
+    data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None
+) -> list[str]:
+    arguments: list[str] = []
+    for flag, value in (("--data", data), ("--kernelbench", kernelbench)):
+        if value is not None:
+            arguments += [flag, str(value.expanduser().absolute())]
+    for folder in task_dirs:
+        arguments += ["--tasks", str(folder.expanduser().absolute())]
+    return arguments + (["--device", device] if device else [])
+
+
+@main.group()
+def tasks() -> None:
+    """List, check and add tasks."""
+
+
+@tasks.command("list")
+@click.option("--group", default="", help="Only this group.")
+@_options
+def tasks_list(group: str, **options: Any) -> None:
+    """List the tasks that can be optimised, and why others cannot."""
+    from kernelgate.server.task_commands import list_tasks
+
+    sys.exit(list_tasks(_settings(**options), group))
+
+
+@tasks.command("check")
+@click.argument("names", nargs=-1, required=True)
+@_options
+def tasks_check(names: tuple[str, ...], **options: Any) -> None:
+    """Check that tasks are sound: the reference runs, and mutant answers fail under the tolerance."""
+    from kernelgate.server.task_commands import check_tasks
+
+    sys.exit(check_tasks(_settings(**options), names))
+
+
+@tasks.command("add")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--kernel", type=click.Path(exists=True, path_type=Path), help="Your own kernel (ModelNew), to start from.")
+@_options
+def tasks_add(path: Path, kernel: Path | None, **options: Any) -> None:
+    """Make PATH (a KernelBench-style file, or a folder with reference.py) a task of this installation."""
+    from kernelgate.server.task_commands import add
+
+    sys.exit(add(_settings(**options), path, kernel))
+
+
+@main.command()
+@click.argument("run_id", required=False)
+@click.option("--close", is_flag=True, help="Close the run: nothing more is admitted.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def runs(run_id: str | None, data: Path | None, *, close: bool) -> None:
+    """List the runs, show one with its candidates, or close it."""
+    from kernelgate.server.run_commands import show_runs
+
+    sys.exit(show_runs(_settings(data, (), None, None), run_id, close=close))
+
+
+@main.command()
+@click.argument("run_id")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def best(run_id: str, output: Path | None, data: Path | None) -> None:
+    """Write the best candidate of RUN_ID, with its evidence in the header."""
+    from kernelgate.server.run_commands import write_best
+
+    sys.exit(write_best(_settings(data, (), None, None), run_id, output))
+
+
+@main.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option("--head", help="A head hash (seq:hash) from a reply: proves that nothing before it was cut or rewritten.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def audit(ledger: Path | None, head: str | None, data: Path | None, *, as_json: bool) -> None:
+    """Verify the book: the hash chain, the sums, and that every decision follows from its rule."""
+    from kernelgate.server.run_commands import audit_book
+
+    sys.exit(audit_book(ledger or _settings(data, (), None, None).ledger, head, as_json=as_json))

@@ -1,0 +1,310 @@
+"""How a client is told about this server: the text of its configuration, and how to put it into the right file.
+
+A client is one row of `CLIENTS`. Nothing of a file but our own entry is ever changed: what cannot be merged without
+doubt is refused with a sentence.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from kernelgate.tasks.model import Frozen
+
+SERVER_NAME: Final = "kernelgate"
+"""At most 12 characters: some clients drop a tool whose server and tool names together exceed 60."""
+TOOL_TIMEOUT_S: Final = 660
+"""Above the longest wait that a call may ask for (600 s): a client that gives up earlier never sees the job id."""
+STARTUP_TIMEOUT_S: Final = 60
+"""The server answers within about 2 s; a cold disk or a busy host may take many times that."""
+CARRIED: Final = (
+    "KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_DEVICE", "KERNELGATE_CPU_THREADS",
+    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH",
+)  # fmt: skip
+"""Variables that the server needs and that some clients do not hand on to it."""
+
+
+class ConfigError(Exception):
+    """The configuration cannot be made or written: one sentence with what to do instead."""
+
+
+class _CannotMerge(Exception):
+    """Why a file was not understood well enough to change it."""
+
+
+class ClientConfig(Frozen):
+    """What a client needs to know, and where it looks for it."""
+
+    client: str
+    """A key of `CLIENTS`."""
+    path: Path
+    """The file that the client reads."""
+    text: str
+    """The entry, as it stands alone in that file."""
+    note: str
+    """What to do next, and the client's own command for the same."""
+
+
+Entry = tuple[Sequence[str], Mapping[str, str]]
+"""Command and environment of the server."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: where its file lies, what an entry looks like, how it is merged into a file that exists."""
+
+    title: str
+    locate: Callable[[Path, Path], Path]
+    """(home, current folder) → the file."""
+    render: Callable[[Sequence[str], Mapping[str, str]], str]
+    """(command, environment) → the file with our entry alone."""
+    merge: Callable[[str, str], str]
+    """(text of the file, our text) → the file with our entry; raises `_CannotMerge` with the reason why not."""
+    note: Callable[[Sequence[str], Mapping[str, str]], str]
+
+
+def serve_command(arguments: Sequence[str] = ()) -> list[str]:
+    """The command that starts this very installation: absolute, so that a client needs no environment for it.
+
+    `-P` where the script is missing: a client starts us in the user's folder, whose modules are not ours.
+    """
+    here = Path(sys.executable).absolute()  # not resolved: a virtual environment's python is a link
+    script = here.parent / SERVER_NAME
+    program = [str(script)] if script.is_file() else [str(here), "-P", "-m", "kernelgate.server"]
+    return [*program, "serve", *arguments]
+
+
+def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The set variables of `CARRIED`."""
+    return {name: environ[name] for name in CARRIED if environ.get(name)}
+
+
+def client_config(client: str, command: list[str], env: dict[str, str]) -> ClientConfig:
+    """The configuration of one client. Pure but for the places of the home and the current folder.
+
+    Raises:
+        ConfigError: the client is not known.
+    """
+    chosen = _client(client)
+    return ClientConfig(
+        client=client,
+        path=chosen.locate(Path.home(), Path.cwd()),
+        text=chosen.render(command, env),
+        note=chosen.note(command, env),
+    )
+
+
+def shown(config: ClientConfig) -> str:
+    """What `kernelgate config CLIENT` prints: where the entry goes, the entry, and what to do next."""
+    return f"Put this into {config.path} (`--write` does it for you):\n\n{config.text}\n{config.note}"
+
+
+def write_config(config: ClientConfig) -> str:
+    """Put our entry into the client's file, keep everything else in it, and say what was done.
+
+    The file is replaced in one step and keeps its permissions; a link stays a link.
+
+    Raises:
+        ConfigError: the file cannot be read, understood or written; it is unchanged then.
+    """
+    client = _client(config.client)
+    path = config.path.resolve()
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after = client.merge(before, config.text) if before.strip() else config.text
+        if after == before:
+            return f"{config.path} already has this entry.\n{config.note}"
+        _replace(path, after)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror or error}): fix that, or add this by hand"
+        raise ConfigError(f"{config.path} {reason}:\n{config.text}") from error
+    except (_CannotMerge, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ConfigError(f"{config.path} was left as it is: {reason}. Add this by hand:\n{config.text}") from error
+    return f"{config.path} {'now has' if before else 'was made with'} the server {SERVER_NAME}.\n{config.note}"
+
+
+def _client(name: str) -> Client:
+    if name not in CLIENTS:
+        raise ConfigError(f"unknown client {name!r}: there is {', '.join(sorted(CLIENTS))}")
+    return CLIENTS[name]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one step: a client that reads at the same moment sees the old or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+# JSON with `mcpServers` -----------------------------------------------------------------------------------------------
+
+
+def _render_claude(command: Sequence[str], env: Mapping[str, str]) -> str:
+    entry = {
+        "type": "stdio",
+        "command": command[0],
+        "args": list(command[1:]),
+        "env": dict(env),
+        "timeout": TOOL_TIMEOUT_S * 1000,
+    }
+    return json.dumps({"mcpServers": {SERVER_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _merge_json(before: str, ours: str) -> str:
+    try:
+        document = _table(json.loads(before, object_pairs_hook=_without_duplicates), "it")
+    except json.JSONDecodeError as error:
+        raise _CannotMerge(f"it is not JSON (line {error.lineno}: {error.msg})") from error
+    servers = _table(document.get("mcpServers", {}), "its mcpServers")
+    wanted = _table(json.loads(ours), "our text")["mcpServers"]
+    if all(servers.get(name) == entry for name, entry in wanted.items()):
+        return before
+    indent = re.search(r"^([ \t]+)\S", before, re.MULTILINE)
+    merged = {**document, "mcpServers": {**servers, **wanted}}
+    return json.dumps(merged, indent=indent.group(1) if indent else 2, ensure_ascii=False) + "\n"
+
+
+def _table(value: object, what: str) -> dict[str, Any]:
+    """The object that a JSON or TOML value has to be."""
+    if not isinstance(value, dict):
+        raise _CannotMerge(f"{what} is not an object with names")
+    return cast("dict[str, Any]", value)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a name that stands twice would silently lose its first value when written back."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _CannotMerge(f"it names {sorted({n for n in names if names.count(n) > 1})} twice in one object")
+    return found
+
+
+# TOML with `[mcp_servers.NAME]` ---------------------------------------------------------------------------------------
+
+
+def _render_codex(command: Sequence[str], env: Mapping[str, str]) -> str:
+    lines = [
+        f"[mcp_servers.{SERVER_NAME}]",
+        f"command = {_toml_string(command[0])}",
+        f"args = [{', '.join(_toml_string(word) for word in command[1:])}]",
+        f"startup_timeout_sec = {STARTUP_TIMEOUT_S}",
+        f"tool_timeout_sec = {TOOL_TIMEOUT_S}",
+    ]
+    if env:
+        lines += ["", f"[mcp_servers.{SERVER_NAME}.env]"]
+        lines += [f"{_toml_string(name)} = {_toml_string(value)}" for name, value in env.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_string(text: str) -> str:
+    """A basic TOML string; JSON's escapes are among TOML's, but for DEL, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_HEADER: Final = re.compile(r"^\s*\[")
+_OUR_HEADER: Final = re.compile(rf"^\s*\[\s*mcp_servers\s*\.\s*(['\"]?){SERVER_NAME}\1\s*(\.[^\]]*)?\]\s*(#.*)?$")
+
+
+def _merge_toml(before: str, ours: str) -> str:
+    """Cut our tables out textually, append them, and check by parsing that nothing else has changed."""
+    old = _parse_toml(before, "it is not TOML")
+    wanted = tomllib.loads(ours)["mcp_servers"][SERVER_NAME]
+    if _table(old.get("mcp_servers", {}), "its mcp_servers").get(SERVER_NAME) == wanted:
+        return before
+    kept = "\n".join(_without_our_tables(before.splitlines())).rstrip()
+    after = f"{kept}\n\n{ours}" if kept else ours
+    refusal = f"its entry for {SERVER_NAME} is written in a way that cannot be replaced line by line"
+    new = _parse_toml(after, refusal)
+    if new["mcp_servers"].get(SERVER_NAME) != wanted or _rest(new) != _rest(old):
+        raise _CannotMerge(refusal)
+    return after
+
+
+def _parse_toml(text: str, refusal: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _CannotMerge(f"{refusal} ({error})") from error
+
+
+def _rest(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without our entry; no table of servers and an empty one are the same."""
+    servers = _table(document.get("mcp_servers", {}), "its mcp_servers")
+    others = {name: entry for name, entry in servers.items() if name != SERVER_NAME}
+    return {**document, "mcp_servers": others}
+
+
+def _without_our_tables(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    cut: list[str] = []
+    ours = False
+    for line in lines:
+        if _HEADER.match(line):
+            # Comments and blank lines right above the next header belong to that one.
+            kept += _trailing_remarks(cut)
+            cut = []
+            ours = _OUR_HEADER.match(line) is not None
+        (cut if ours else kept).append(line)
+    return kept + _trailing_remarks(cut)
+
+
+def _trailing_remarks(lines: list[str]) -> list[str]:
+    start = len(lines)
+    while start and (not lines[start - 1].strip() or lines[start - 1].lstrip().startswith("#")):
+        start -= 1
+    return lines[start:]
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
+def _note_claude(command: Sequence[str], env: Mapping[str, str]) -> str:
+    # The name before `-e`, which swallows the words after it.
+    settings = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+    by_hand = shlex.join(["claude", "mcp", "add", "--scope", "user", SERVER_NAME, *settings, "--", *command])
+    return (
+        "This is for one project: start `claude` in its folder once and allow the server; until then `claude mcp list` "
+        f"says that it is pending. For all your projects instead, without a question:\n  {by_hand}"
+    )
+
+
+def _note_codex(command: Sequence[str], env: Mapping[str, str]) -> str:
+    settings = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    by_hand = shlex.join(["codex", "mcp", "add", SERVER_NAME, *settings, "--", *command])
+    return (
+        f"`codex mcp list` then shows the server. Codex's own command is\n  {by_hand}\nbut it sets no time-outs: "
+        "without tool_timeout_sec Codex gives up on a call after 300 s."
+    )
+
+
+def _codex_file(home: Path, folder: Path) -> Path:
+    return Path(os.environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
+
+
+CLIENTS: Final[Mapping[str, Client]] = {
+    "claude-code": Client(
+        title="Claude Code",
+        locate=lambda home, folder: folder / ".mcp.json",
+        render=_render_claude,
+        merge=_merge_json,
+        note=_note_claude,
+    ),
+    "codex": Client(title="Codex CLI", locate=_codex_file, render=_render_codex, merge=_merge_toml, note=_note_codex),
+}

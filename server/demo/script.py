@@ -1,0 +1,34 @@
+"""What the scripted agent knows: its candidates in order, each with a parent and the hypothesis behind it."""
+
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+TASK: Final = "softmax"
+
+
+class Idea(NamedTuple):
+    """One candidate of the script."""
+
+    name: str
+    parent: str
+    """Name of the candidate that it was made from; empty for none."""
+    hypothesis: str
+
+    @property
+    def source(self) -> str:
+        """Its file beside this module."""
+        return (files(__package__) / "candidates" / f"{self.name}.txt").read_text(encoding="utf-8")
+
+
+IDEAS: Final = (
+    Idea("01_typo", "", "one fused operator instead of four"),
+    Idea("02_wrong_axis", "", "same steps, shorter code"),
+    Idea("03_in_place_on_input", "02_wrong_axis", "save a temporary by working in place"),
+    Idea("04_row_by_row", "", "one row at a time stays in the cache"),
+    Idea("05_fewer_temporaries", "03_in_place_on_input", "in place, but on a copy of our own"),
+    Idea("06_fused_operator", "05_fewer_temporaries", "torch's softmax reads and writes memory once"),
+    Idea("06_fused_operator", "05_fewer_temporaries", "the same again: is it answered from the book?"),
+    Idea("09_log_space", "06_fused_operator", "log-softmax, then one exponential"),
+    Idea("08_triton", "06_fused_operator", "one program per row, for the GPU"),
+    Idea("07_own_workspace", "06_fused_operator", "fresh pages cost more than arithmetic: keep the answer's memory"),
+)

@@ -1,0 +1,126 @@
+"""What a measurement depends on, read without importing torch: device, driver, versions, the harness itself."""
+
+import contextlib
+import hashlib
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+import kernelgate.tools
+from kernelgate.budget.records import Environment
+from kernelgate.tasks.model import Precision
+from kernelgate.tools.kit.wire import DeviceRef
+
+class NoSuchDevice(Exception):
+    """The device that was asked for is not in this host: one sentence with what there is."""
+
+
+def device_of(wish: str, *, threads: int, target: str) -> DeviceRef:
+    """The device of a wish (`cpu`, `cuda`, `cuda:1`; empty: the first GPU, else the CPU); raises `NoSuchDevice`."""
+    if wish == "cpu":
+        return DeviceRef(kind="cpu", target=target, threads=threads)
+    gpus = list_gpus()
+    if not wish and not gpus:
+        return DeviceRef(kind="cpu", target=target, threads=threads)
+    index = int(wish.partition(":")[2] or 0)
+    if index >= len(gpus):
+        found = f"{len(gpus)} GPU(s)" if gpus else "no NVIDIA GPU (kernelgate doctor says why)"
+        raise NoSuchDevice(f"device {wish!r} is not here: this host has {found}. Use cpu or a lower index.")
+    gpu = gpus[index]
+    return DeviceRef(kind="cuda", index=index, uid=gpu["uuid"], target=gpu["target"], threads=threads)
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML while it is needed, or None where there is no driver."""
+    import pynvml  # type: ignore[import-untyped]  # imported here: a server without a GPU never needs it
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def list_gpus() -> tuple[dict[str, str], ...]:
+    """NVIDIA GPUs in CUDA order: uuid, name, target, driver."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return ()
+        found: list[dict[str, str]] = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+            found.append({
+                "uuid": nvml.nvmlDeviceGetUUID(handle),
+                "name": nvml.nvmlDeviceGetName(handle),
+                "target": f"sm_{major}{minor}",
+                "driver": nvml.nvmlSystemGetDriverVersion(),
+            })
+        return tuple(found)
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def package_version(name: str) -> str:
+    """Of an installed distribution, or `absent`."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def harness_digest() -> str:
+    """SHA-256 over the modules that judge or time, so that a changed harness is another environment."""
+    digest = hashlib.sha256()
+    for root in sorted(kernelgate.tools.__path__):
+        for path in sorted(Path(root).resolve().rglob("*.py")):
+            digest.update(path.relative_to(Path(root).resolve()).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def environment_of(device: DeviceRef, precision: Precision, harness: str) -> Environment:
+    """The environment of a run on a device under a precision policy."""
+    facts: dict[str, JsonValue] = {
+        "device": device.kind,
+        "threads": device.threads,
+        "torch": package_version("torch"),
+        "triton": package_version("triton"),
+        "python": platform.python_version(),
+        "harness": harness[:16],
+        "precision": precision,
+    }
+    if device.kind == "cuda":
+        gpu = next((g for g in list_gpus() if g["uuid"] == device.uid), {})
+        facts |= {"uuid": device.uid, "name": gpu.get("name", ""), "driver": gpu.get("driver", "")}
+    else:
+        facts |= {"name": cpu_model()}
+    return Environment(facts=facts)
+
+
+def target_of(device: DeviceRef, harness: str) -> Environment:
+    """What a build depends on: the architecture and the compilers, not the device."""
+    facts: dict[str, JsonValue] = {
+        "target": device.target,
+        "device": device.kind,
+        "torch": package_version("torch"),
+        "triton": package_version("triton"),
+        "harness": harness[:16],
+    }
+    return Environment(facts=facts)

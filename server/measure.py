@@ -1,0 +1,140 @@
+"""Requests to the worker: the rungs of an agent, and what the house pays for (qualification, noise floor, probe)."""
+
+import itertools
+import logging
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from kernelgate.budget.model import Rung
+from kernelgate.budget.records import Environment
+from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services, device_amount
+from kernelgate.server.work import Job
+from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task
+from kernelgate.tools import precise_time
+from kernelgate.tools.kit.house import ProbeFacts
+from kernelgate.tools.kit.timing_report import TimingFacts
+from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
+
+log = logging.getLogger("kernelgate")
+
+QUALIFY_LIMIT_S: Final = 120.0
+PROBE_LIMIT_S: Final = 30.0
+CALIBRATE_LOOKS: Final = (24,)
+"""Pairs of the baseline against itself: at 24 the 95 % interval is the 7th to the 18th value."""
+KNOWN_GOOD: Final = "\n\nModelNew = Model\n"
+"""Behind a reference this makes it its own candidate: always right, never faster."""
+
+_request_ids = itertools.count(1)
+
+
+def known_good(task: Task) -> dict[str, str]:
+    """The reference as a candidate."""
+    return {"candidate.py": task.source + KNOWN_GOOD}
+
+
+async def measure(
+    services: Services, job: Job | None, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float
+) -> WorkerReply:
+    """Run a rung on the device; its progress and its request id go to the job."""
+    return await _send(
+        services, job, door.device, tool.name, door.task, door.candidate.files, plan,
+        lease=tool.rung is not Rung.compile, cap_s=cap_s,
+    )  # fmt: skip
+
+
+async def _send(
+    services: Services, job: Job | None, device: DeviceRef, procedure: str, task: Task, files: dict[str, str],
+    plan: Frozen | None, *, lease: bool, cap_s: float,
+) -> WorkerReply:  # fmt: skip
+    settings: dict[str, JsonValue] = {} if plan is None else plan.model_dump(mode="json")
+    request = WorkerRequest(
+        request_id=next(_request_ids),
+        procedure=procedure,
+        task=task,
+        files=files,
+        digest=sha256_hex(canonical_json(dict(files))),
+        plan=settings,
+        device=device,
+        lease=lease,
+        cap_s=cap_s,
+        state_dir=str(services.settings.data_dir / "work"),
+    )
+
+    def on_progress(progress: Progress) -> None:
+        if job is not None:
+            job.progress(progress.stage, progress.done, progress.total)
+
+    if job is not None:
+        job.request_id = request.request_id
+        if job.cancel_wanted:
+            return _cancelled(request)
+    try:
+        return await services.runner(device).run(request, on_progress)
+    finally:
+        if job is not None:
+            job.request_id = None
+
+
+def _cancelled(request: WorkerRequest) -> WorkerReply:
+    return WorkerReply.model_validate({"request_id": request.request_id, "exit": {"kind": "cancelled"}})
+
+
+async def qualify(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
+    """Whether the task is sound in this environment; tried once, kept in the book, paid by the house."""
+    stored = await services.ledger.do(lambda ledger: ledger.qualification(task.digest, environment.environment_id))
+    if stored is not None:
+        return judge_task(task, Qualification.model_validate_json(canonical_json(stored.facts)))
+    reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)
+    if reply.fault:
+        # The reference could not be run: a fact about the task in this environment, not kept, so that a mended host
+        # is asked again.
+        return judge_task(task, Qualification(error=reply.fault))
+    facts = Qualification.model_validate_json(canonical_json(reply.facts))
+    fitness = judge_task(task, facts)
+    await services.ledger.do(
+        lambda ledger: ledger.record_qualification(
+            task, environment, qualified=fitness.fit, why="; ".join(fitness.problems),
+            facts=facts.model_dump(mode="json"), paid=device_amount(device, reply.lease_s + reply.house_s, calls=0),
+        )
+    )  # fmt: skip
+    return fitness
+
+
+async def noise_floor(services: Services, door: Door) -> float:
+    """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
+    digest, environment = door.run.task_digest, door.environment
+    stored = await services.ledger.do(
+        lambda ledger: ledger.calibration(environment.environment_id, AA_KIND, digest)
+    )
+    if stored is not None:
+        return float(str(stored.facts["floor"]))
+    plan = precise_time.PrecisePlan(looks=CALIBRATE_LOOKS)
+    reply = await _send(
+        services, None, door.device, "precise_time", door.task, known_good(door.task), plan, lease=True,
+        cap_s=precise_time.LIMIT_S,
+    )  # fmt: skip
+    if reply.fault or reply.facts is None:
+        log.warning("the noise floor of %s could not be measured: %s", door.task.name, reply.fault or reply.exit.kind)
+        return precise_time.LEAST_FLOOR
+    facts = TimingFacts.model_validate_json(canonical_json(reply.facts))
+    floor = precise_time.noise_floor(facts)
+    kept: dict[str, Any] = {"floor": floor, "pairs": [len(timing.pairs) for timing in facts.timings]}
+    await services.ledger.do(
+        lambda ledger: ledger.record_calibration(
+            environment, AA_KIND, kept, task_digest=digest,
+            paid=device_amount(door.device, reply.lease_s + reply.house_s, calls=0),
+        )
+    )  # fmt: skip
+    return floor
+
+
+async def is_well(services: Services, door: Door) -> bool:
+    """Whether a known good candidate is found right in the slot where a fault was seen."""
+    reply = await _send(
+        services, None, door.device, "probe", door.task, known_good(door.task), None, lease=True, cap_s=PROBE_LIMIT_S
+    )
+    if reply.fault or reply.facts is None:
+        return False
+    return ProbeFacts.model_validate_json(canonical_json(reply.facts)).well

@@ -1,0 +1,108 @@
+"""`kernelgate runs`, `best` and `audit`: reading the book from the command line."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelgate.budget import audit, report
+from kernelgate.budget.errors import BookNotFound
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import LOCAL, Rung
+from kernelgate.budget.records import Head, ResultRecord, RunRecord
+from kernelgate.server.settings import Settings
+from kernelgate.server.tables import funnel_table, leaderboard_table, runs_table, savings_sentence
+from kernelgate.server.trouble import guarded, say
+from kernelgate.tasks.model import ENTRY_FILE
+
+
+def _book(path: Path) -> Ledger:
+    if not path.exists():
+        raise BookNotFound(f"there is no ledger at {path}: name its folder with --data, or start a run first")
+    return Ledger.open(path)
+
+
+def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
+    """List the runs; of one, its leaderboard and funnel; or close it."""
+
+    def showing() -> int:
+        console = Console()
+        with _book(settings.ledger) as ledger:
+            if run_id is None:
+                console.print(runs_table(ledger.runs()))
+                return 0
+            run = ledger.run(run_id)
+            if close:
+                ledger.close_run(run_id, "closed by the user")
+                console.print(f"{run_id} is closed: nothing more is admitted.")
+                return 0
+            console.print(runs_table([run]))
+            console.print(leaderboard_table(report.leaderboard(ledger, run_id)))
+            console.print(funnel_table(report.funnel(ledger, run_id)))
+            console.print(savings_sentence(report.savings(ledger, run_id)))
+            left = ledger.purse(run_id)
+            console.print(f"Left: {left.device_s_left:.3f} device seconds, {left.calls_left(Rung.precise)} precise calls.")
+        return 0
+
+    return guarded(showing)
+
+
+def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
+    """Write the incumbent of a run; 1 if it has none."""
+
+    def writing() -> int:
+        with _book(settings.ledger) as ledger:
+            run = ledger.run(run_id, LOCAL)
+            incumbent = ledger.incumbent(run_id)
+            if incumbent is None:
+                say(f"{run_id} has no precisely timed candidate yet; time one with precise_time")
+                return 1
+            candidate = ledger.candidate(incumbent.candidate_id)
+            result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
+            assert result is not None, "an incumbent has a precise result"
+            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head())
+        text = header + candidate.files[ENTRY_FILE]
+        if output is None:
+            print(text, end="")  # noqa: T201 -- the command's output is the kernel
+            return 0
+        output.write_text(text, encoding="utf-8")
+        for name, content in candidate.files.items():
+            if name != ENTRY_FILE:
+                (output.parent / name).write_text(content, encoding="utf-8")
+        Console().print(f"{candidate.candidate_id} of {run_id} is in {output}.")
+        return 0
+
+    return guarded(writing)
+
+
+def evidence(run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head) -> str:
+    """Comment lines: what was measured, where, and the head hash that anchors it."""
+    where = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()) if value not in ("", None))
+    lines = [
+        f"{result.candidate_id} of {run.run_id}, task {run.task_name} (digest {run.task_digest[:12]})",
+        f"{result.verdict}: {result.ratio:.4f}x the baseline, 95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x",
+        f"worst workload: {result.report.get('worst_workload', '')}; noise floor {float(str(result.report.get('floor', 0))):.2%}",
+        f"measured {result.created_utc} in environment {run.environment_id}: {where}",
+        f"source sha256 {result.source_sha256}",
+        f"ledger head {head}",
+    ]
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:
+    """Verify a book; 1 if something is wrong."""
+
+    def auditing() -> int:
+        if not path.exists():
+            raise BookNotFound(f"there is no ledger at {path}")
+        try:
+            anchor = Head.parse(head) if head else None
+        except ValueError as error:
+            return say(str(error))
+        found = audit.audit(path, head=anchor)
+        if as_json:
+            print(found.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
+        else:
+            Console(soft_wrap=True, highlight=False).print(audit.rendered(found))
+        return 0 if found.ok else 1
+
+    return guarded(auditing)

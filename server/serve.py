@@ -1,0 +1,89 @@
+"""The stdio server and its manners: one client, and nothing left behind when it goes."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from kernelgate.server.settings import Settings
+from kernelgate.server.trouble import guarded, say
+
+PARENT_WATCH_S: Final = 2.0
+"""A client that vanished without closing our input is noticed within so long."""
+LEAVE_WITHIN_S: Final = 4.0
+"""Clean-up may take so long after a signal; then the process ends whatever hangs."""
+
+log = logging.getLogger("kernelgate")
+
+
+def set_up_log(settings: Settings) -> None:
+    """Warnings to stderr, everything to the log file of the data folder."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    log.setLevel(logging.INFO)
+    form = logging.Formatter("%(asctime)s %(levelname)s %(process)d %(message)s")
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setLevel(logging.WARNING)
+    handlers.append(logging.FileHandler(settings.log, delay=True, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(form)
+        log.addHandler(handler)
+    log.propagate = False
+
+
+def run_stdio(settings: Settings) -> int:
+    """Serve until the client leaves, a signal comes or the parent is gone; the exit status."""
+    try:
+        set_up_log(settings)
+    except OSError as error:
+        return say(f"the data folder {settings.data_dir} cannot be used: {error.strerror}; name another with --data")
+
+    def serving() -> int:
+        anyio.run(_serve, settings)
+        return 0
+
+    return guarded(serving)
+
+
+async def _serve(settings: Settings) -> None:
+    from kernelgate.server.app import build
+    from kernelgate.server.services import open_services
+
+    server = build(lambda: open_services(settings))
+    async with anyio.create_task_group() as group:
+        group.start_soon(_leave_on_signal, group.cancel_scope.cancel)
+        group.start_soon(_leave_with_parent, group.cancel_scope.cancel)
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+        group.cancel_scope.cancel()
+
+
+async def _leave_on_signal(leave: Callable[[], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            log.info("leaving on signal %s", number)
+            _end_soon()
+            leave()
+            return
+
+
+async def _leave_with_parent(leave: Callable[[], None]) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await anyio.sleep(PARENT_WATCH_S)
+    log.info("leaving: the parent process is gone")
+    _end_soon()
+    leave()
+
+
+def _end_soon() -> None:
+    """The transport's reader thread blocks in a read that no cancellation reaches: end the process behind it."""
+    import threading
+
+    timer = threading.Timer(LEAVE_WITHIN_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()

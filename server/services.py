@@ -1,0 +1,355 @@
+"""What the gate and the book stand on: ledger, workshop, workers, tasks. Built once, in `open_services`."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import anyio
+from pydantic import JsonValue
+
+from kernelgate.budget.errors import LedgerError
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
+from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, Replayed, ResultRecord, RunRecord
+from kernelgate.server import advice
+from kernelgate.server.environment import device_of, environment_of, harness_digest, target_of
+from kernelgate.server.ledger_thread import LedgerThread
+from kernelgate.server.owner import is_alive, this_process
+from kernelgate.server.settings import Settings
+from kernelgate.server.work import Job, Workshop
+from kernelgate.tasks.catalogue import Catalogue
+from kernelgate.tasks.qualify import Qualification, judge_task
+from kernelgate.tasks.taskfile import TaskError
+from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tools.check_correctness import CheckPlan
+from kernelgate.tools.kit.book import ToolMistake
+from kernelgate.tools.kit.catalogue import find_tools
+from kernelgate.tools.kit.runner import Runner, SupervisorRunner
+from kernelgate.tools.kit.spec import MeasuringTool
+from kernelgate.tools.kit.wire import DeviceRef
+
+log = logging.getLogger("kernelgate")
+
+T = TypeVar("T")
+AnyMeasuringTool = MeasuringTool[Any, Any, Any, Any, Any]
+SWEEP_EVERY_S: Final = 30.0
+"""Heartbeats, and a look for jobs whose server died."""
+AA_KIND: Final = "noise_floor"
+"""Calibration of a task on a device: the baseline against itself."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """Everything that the rungs of one climb share."""
+
+    account: str
+    run: RunRecord
+    task: Task
+    candidate: CandidateRecord
+    device: DeviceRef
+    environment: Environment
+    target: Environment
+    fresh: bool = False
+    override_reason: str | None = None
+
+    def environment_at(self, rung: Rung) -> Environment:
+        """A build depends on the target, everything else on the device."""
+        return self.target if rung is Rung.compile else self.environment
+
+
+@dataclass(eq=False)
+class Services:
+    """The parts of a running server."""
+
+    settings: Settings
+    ledger: LedgerThread
+    workshop: Workshop
+    catalogue: Catalogue
+    measuring: dict[Rung, AnyMeasuringTool]
+    harness: str
+    _runners: dict[str, Runner] = field(default_factory=dict)
+
+    def runner(self, device: DeviceRef) -> Runner:
+        """The worker of a device; its supervisor starts at the first request."""
+        if device.uid not in self._runners:
+            self._runners[device.uid] = SupervisorRunner(device, self.settings.data_dir / "work")
+        return self._runners[device.uid]
+
+    async def close(self) -> None:
+        """End the workers."""
+        for runner in self._runners.values():
+            await runner.close()
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
+    def task(self, name: str) -> Task:
+        """A task that can be run; raises `ToolMistake`."""
+        try:
+            return self.catalogue.task(name)
+        except TaskError as error:
+            raise ToolMistake(f"{error}.") from None
+
+    async def run(self, account: str, run_id: str) -> RunRecord:
+        """A run of the account; raises `ToolMistake`."""
+        return await self._known(lambda ledger: ledger.run(run_id, account))
+
+    async def candidate(self, account: str, candidate_id: str) -> CandidateRecord:
+        """A candidate of the account; raises `ToolMistake`."""
+        return await self._known(lambda ledger: ledger.candidate(candidate_id, account))
+
+    async def register(
+        self, account: str, run_id: str, candidate: Candidate, *, parent_id: str | None, note: str
+    ) -> CandidateRecord:
+        """A new candidate, or the old one of the same source with the new note."""
+
+        record, _ = await self._known(
+            lambda ledger: ledger.register_candidate(
+                run_id, candidate, account=account, parent_id=parent_id, note=note
+            )
+        )
+        return record
+
+    async def _known(self, work: Callable[[Ledger], T]) -> T:
+        try:
+            return await self.ledger.do(work)
+        except LedgerError as error:
+            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+
+    async def purse(self, run_id: str) -> Purse:
+        """What a run may still spend."""
+        return await self.ledger.do(lambda ledger: ledger.purse(run_id))
+
+    async def head(self) -> str:
+        """`seq:hash` of the book's last event."""
+        return str(await self.ledger.do(lambda ledger: ledger.head()))
+
+    # -- what a climb stands on ---------------------------------------------------------------------------------------
+
+    def device(self, wish: str) -> DeviceRef:
+        """The device of a wish; raises `NoSuchDevice`."""
+        return device_of(wish, threads=self.settings.cpu_threads, target=self.settings.target)
+
+    def environment(self, device: DeviceRef, task: Task) -> Environment:
+        """Where a task is measured on a device."""
+        return environment_of(device, task.precision, self.harness)
+
+    async def door(self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None) -> Door:
+        """The climb of a candidate, on the task as it stood when the run began."""
+        device = self._device_of_run(run)
+        target = target_of(device, self.harness)
+
+        def looking(ledger: Ledger) -> Task:
+            ledger.record_environment(target)
+            task = Task.model_validate_json(canonical_json(ledger.task(run.task_digest).spec))
+            stored = ledger.qualification(run.task_digest, run.environment_id)
+            if stored is None:
+                return task
+            # A distribution counts only where the reference itself is finite on it.
+            fitness = judge_task(task, Qualification.model_validate_json(canonical_json(stored.facts)))
+            return task.model_copy(update={"distributions": fitness.distributions or task.distributions})
+
+        task = await self.ledger.do(looking)
+        return Door(
+            account=run.account_id,
+            run=run,
+            task=task,
+            candidate=candidate,
+            device=device,
+            environment=self.environment(device, task),
+            target=target,
+            fresh=fresh,
+            override_reason=override_reason,
+        )
+
+    def _device_of_run(self, run: RunRecord) -> DeviceRef:
+        """The same device by UUID, whatever its index is now; raises `NoSuchDevice`."""
+        device = self.device("cpu" if run.device_kind == "cpu" else "cuda")
+        index = 0
+        while device.uid != run.device_uid:
+            index += 1
+            device = self.device(f"cuda:{index}")
+        return device
+
+    def workload_set(self, tool: AnyMeasuringTool, door: Door) -> str:
+        """Names what a rung runs, so that results over other workloads are never taken for the same."""
+        if tool.rung is Rung.compile:
+            return "trace"
+        return f"{door.device.kind}:smallest" if _interpreted(door) else f"{door.device.kind}:all"
+
+    async def plan(self, tool: AnyMeasuringTool, door: Door) -> Frozen:
+        """The plan of a rung, with what only the server knows."""
+        if tool.rung is Rung.check:
+            return CheckPlan(smallest_only=_interpreted(door))
+        plan: Frozen = tool.plan()
+        return plan
+
+    def plan_digest(self, plan: Frozen) -> str:
+        """Of what the caller could vary; a noise floor that was measured again changes no key."""
+        return sha256_hex(canonical_json(plan.model_dump(mode="json", exclude={"floor"})))
+
+    async def replay(self, door: Door, tool: AnyMeasuringTool, plan: Frozen, job_id: str) -> ResultRecord | None:
+        """The stored answer of the same source on the same rung in the same environment, now also a row of this run."""
+        environment_id = door.environment_at(tool.rung).environment_id
+
+        def looking(ledger: Ledger) -> ResultRecord | None:
+            found = ledger.find_replay(
+                account=door.account, task_digest=door.run.task_digest, source_sha256=door.candidate.source_sha256,
+                rung=tool.rung, workload_set=self.workload_set(tool, door), environment_id=environment_id,
+                plan_digest=self.plan_digest(plan),
+            )  # fmt: skip
+            if found is None:
+                return None
+            replayed = ledger.record_replay(
+                account=door.account, run_id=door.run.run_id, candidate_id=door.candidate.candidate_id,
+                source_result_id=found.result_id, job_id=job_id, environment_of_below=door.target.environment_id,
+            )  # fmt: skip
+            # Refused where a rung below is missing in this run: then the gate's own admit says so.
+            return replayed.result if isinstance(replayed, Replayed) else None
+
+        return await self.ledger.do(looking)
+
+    async def hold_for(self, tool: AnyMeasuringTool, door: Door) -> Amount:
+        """What to hold for a call: learned from past cost, else the tool's first guess."""
+        if tool.rung is Rung.compile:
+            return Amount(calls=1)
+        environment_id = door.environment.environment_id
+        prices = await self.ledger.do(lambda ledger: ledger.prices(door.run.task_digest, environment_id))
+        learned = prices.get(tool.rung)
+        seconds = min(learned.hold_device_s if learned else tool.first_hold_s, tool.limit_s)
+        return device_amount(door.device, seconds, calls=1)
+
+    async def prices_s(self, run: RunRecord, environment_id: str) -> dict[Rung, float]:
+        """Expected device seconds per rung: the median of past calls, else the first guess."""
+        prices = await self.ledger.do(lambda ledger: ledger.prices(run.task_digest, environment_id))
+        return {
+            rung: 0.0 if rung is Rung.compile else round(prices[rung].device_s_median, 4) if rung in prices else tool.first_hold_s / 4
+            for rung, tool in self.measuring.items()
+        }
+
+    async def standing(self, door: Door) -> advice.Standing:
+        """What is known of the candidate, and what the rule would say of its promotion."""
+        candidate_id = door.candidate.candidate_id
+
+        def looking(ledger: Ledger) -> advice.Standing:
+            verdicts: dict[Rung, Verdict] = {}
+            for rung in (*LADDER, Rung.profile):
+                latest = ledger.latest_result(candidate_id, rung, door.environment_at(rung).environment_id)
+                if latest is not None:
+                    verdicts[rung] = latest.verdict
+            promotion = None
+            if Rung.quick in verdicts:
+                history = ledger.history(door.run.run_id, door.environment.environment_id)
+                wish = Promotion(candidate_id=candidate_id, rung=Rung.precise)
+                promotion = ledger.rules[door.run.rule].decide(history, wish, door.run.parameters)
+            return advice.Standing(candidate_id, door.candidate.language, verdicts, promotion)
+
+        return await self.ledger.do(looking)
+
+    async def refuse(self, door: Door, rung: Rung, job_id: str, kind: RefusalKind, why: str, missing: str) -> Purse:
+        """A refusal that is not the rule's: a row like any other."""
+        environment_id = door.environment_at(rung).environment_id
+
+        refused = await self.ledger.do(
+            lambda ledger: ledger.refuse(
+                run_id=door.run.run_id, account=door.account, kind=kind, why=why, missing=missing,
+                candidate_id=door.candidate.candidate_id, rung=rung, environment_id=environment_id, job_id=job_id,
+            )
+        )  # fmt: skip
+        return refused.purse
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def join_or_start(
+        self, door: Door, tool: str, settings: dict[str, JsonValue],
+        work: Callable[[Job], Awaitable[dict[str, JsonValue]]],
+    ) -> Job | str:  # fmt: skip
+        """The running job of the same work, a new one, or the id of one that another server process runs."""
+        request = JobRequest(
+            run_id=door.run.run_id, candidate_id=door.candidate.candidate_id, account=door.account, tool=tool,
+            arguments=settings, owner=this_process(),
+        )  # fmt: skip
+        key = canonical_json([request.run_id, request.candidate_id, tool, request.arguments_sha256])
+        joined = self.workshop.running(key)
+        if joined is not None:
+            return joined
+        record, created = await self._known(lambda ledger: ledger.open_job(request))
+        if not created:
+            return self.workshop.get(record.job_id) or record.job_id
+        job = Job(record.job_id, tool, request.run_id, request.candidate_id, key)
+
+        async def working(job: Job) -> dict[str, JsonValue]:
+            await self.ledger.do(lambda ledger: ledger.start_job(job.job_id))
+            try:
+                reply = await work(job)
+            except BaseException:
+                await self.ledger.do(lambda ledger: ledger.cancel_job(job.job_id))
+                raise
+            if job.cancel_wanted:
+                await self.ledger.do(lambda ledger: ledger.cancel_job(job.job_id, reply))
+            else:
+                await self.ledger.do(lambda ledger: ledger.finish_job(job.job_id, reply))
+            return reply
+
+        self.workshop.start(job, working)
+        return job
+
+    async def keep_watch(self) -> None:
+        """Heartbeats of our jobs, and a sweep of those whose server died. Runs as long as the server."""
+        while True:
+            try:
+                await self.ledger.do(lambda ledger: ledger.heartbeat(this_process()))
+                swept = await self.ledger.do(lambda ledger: ledger.sweep(is_alive))
+                if swept.jobs:
+                    log.warning("jobs %s were lost with their server; their holds are released", swept.jobs)
+                await self.ledger.do(lambda ledger: ledger.expire_runs())
+            except LedgerError as error:
+                log.warning("the sweep is put off: %s", error)
+            await anyio.sleep(SWEEP_EVERY_S)
+
+
+def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:
+    """Seconds of a device in the unit that it is paid in."""
+    seconds = max(0.0, seconds)
+    if device.kind == "cuda":
+        return Amount(calls=calls, gpu_s=seconds, work_s=work_s)
+    return Amount(calls=calls, cpu_s=seconds, work_s=work_s)
+
+
+def _interpreted(door: Door) -> bool:
+    return door.device.kind == "cpu" and door.candidate.language == "triton"
+
+
+def open_catalogue(settings: Settings) -> Catalogue:
+    """Bundled tasks, the ones added to the data folder, and those of the settings; raises `TaskError`."""
+    added = [settings.own_tasks] if settings.own_tasks.exists() else []
+    return Catalogue([*settings.task_dirs, *added], settings.kernelbench)
+
+
+@contextlib.asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Open ledger and workshop, and close them again; raises `LedgerError` or `TaskError` with a sentence."""
+    catalogue = open_catalogue(settings)
+    ledger = LedgerThread(settings.ledger)
+    await ledger.open()
+    try:
+        async with anyio.create_task_group() as group:
+            services = Services(
+                settings=settings,
+                ledger=ledger,
+                workshop=Workshop(group),
+                catalogue=catalogue,
+                measuring={tool.rung: tool for tool in find_tools() if isinstance(tool, MeasuringTool)},
+                harness=harness_digest(),
+            )
+            group.start_soon(services.keep_watch)
+            try:
+                yield services
+            finally:
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await services.close()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ledger.close()

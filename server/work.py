@@ -1,0 +1,103 @@
+"""Work in progress: it belongs to the job table, not to the request that started it.
+
+A cancelled request ends its wait; `cancel` ends the work. Starting the same work twice joins it.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import JsonValue
+
+from kernelgate.budget.model import CandidateId, JobId, JobState, RunId
+
+HEARTBEAT_S: Final = 5.0
+"""Idle watchdogs of clients see a sign of life this often."""
+
+OnProgress = Callable[[str, int, int], Awaitable[None]]
+"""(stage, done, total)"""
+
+
+@dataclass(eq=False)
+class Job:
+    """One piece of work and where it stands. Owned by the `Workshop`."""
+
+    job_id: JobId
+    tool: str
+    run_id: RunId
+    candidate_id: CandidateId | None
+    key: str
+    started_s: float = field(default_factory=time.monotonic)
+    state: JobState = "running"
+    stage: str = "starting"
+    done: int = 0
+    total: int = 0
+    reply: dict[str, JsonValue] | None = None
+    error: BaseException | None = None
+    cancel_wanted: bool = False
+    request_id: int | None = None
+    """Of the worker's request in flight, so that `cancel` can reach it."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    moved: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self.started_s
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Note how far it is and wake who waits."""
+        self.stage, self.done, self.total = stage, done, total
+        moved, self.moved = self.moved, anyio.Event()
+        moved.set()
+
+
+class Workshop:
+    """The jobs of this server process. Ended jobs stay until `KEPT` newer ones have ended."""
+
+    KEPT: Final = 200
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._jobs: dict[JobId, Job] = {}
+
+    def get(self, job_id: JobId) -> Job | None:
+        """A job of this process."""
+        return self._jobs.get(job_id)
+
+    def running(self, key: str) -> Job | None:
+        """Work in progress under a key, to be joined."""
+        return next((job for job in self._jobs.values() if job.key == key and not job.ended.is_set()), None)
+
+    def start(self, job: Job, work: Callable[[Job], Awaitable[dict[str, JsonValue]]]) -> None:
+        """Run the work in the background; its reply or its exception ends the job."""
+        self._jobs[job.job_id] = job
+        ended = [j.job_id for j in self._jobs.values() if j.ended.is_set()]
+        for old in ended[: max(0, len(ended) - self.KEPT)]:
+            del self._jobs[old]
+        self._group.start_soon(self._run, job, work)
+
+    async def _run(self, job: Job, work: Callable[[Job], Awaitable[dict[str, JsonValue]]]) -> None:
+        try:
+            job.reply = await work(job)
+            job.state = "cancelled" if job.cancel_wanted and job.reply.get("status") == "failed" else "done"
+        except Exception as error:  # noqa: BLE001 -- whoever waits raises it again; the job must end
+            job.error = error
+            job.state = "done"
+        finally:
+            job.ended.set()
+            job.progress("ended", job.done, job.total)
+
+    async def wait(self, job: Job, wait_s: float, on_progress: OnProgress | None) -> bool:
+        """Until the job has ended (True) or the time is up (False); reports progress and heartbeats meanwhile."""
+        with anyio.move_on_after(wait_s):
+            while not job.ended.is_set():
+                moved = job.moved
+                if on_progress is not None:
+                    await on_progress(job.stage, job.done, job.total)
+                with anyio.move_on_after(HEARTBEAT_S):
+                    await moved.wait()
+        return job.ended.is_set()

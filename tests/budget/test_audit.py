@@ -1,0 +1,190 @@
+"""Forgeries: a person with write access to the file changes it after taking the triggers away."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from book_scenario import Scenario
+from kernelgate.budget.audit import AuditReport, audit
+from kernelgate.budget.chain import EVENT_COLUMNS, event_hash
+from kernelgate.budget.errors import BookNotFound, UnknownId
+from kernelgate.budget.model import Rung
+from kernelgate.budget.records import Head
+from kernelgate.budget.triggers import GENESIS_HASH, expected_triggers
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Scenario:
+    book = Scenario(tmp_path / "book.db", rule="halving")
+    book.measure(book.climb(Rung.quick, ratio=1.5), Rung.precise)
+    book.refused(book.candidate(), Rung.check)
+    return book
+
+
+def forge(book: Scenario, *statements: str, rehash: bool = False) -> AuditReport:
+    """Run statements without triggers, put the triggers back, and audit."""
+    connection = sqlite3.connect(book.path, isolation_level=None)
+    for name in expected_triggers():
+        connection.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        connection.execute(statement)
+    if rehash:
+        recompute_chain(connection)
+    for text in expected_triggers().values():
+        connection.execute(text)
+    connection.close()
+    return audit(book.path)
+
+
+def recompute_chain(connection: sqlite3.Connection) -> None:
+    previous = GENESIS_HASH
+    for row in connection.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM events ORDER BY seq").fetchall():
+        columns = dict(zip(EVENT_COLUMNS[:-2], row, strict=False))
+        digest = event_hash(previous, columns)
+        connection.execute(
+            "UPDATE events SET prev_hash = ?, hash = ? WHERE seq = ?", (previous, digest, columns["seq"])
+        )
+        previous = digest
+
+
+def said(report: AuditReport, part: str) -> bool:
+    return not report.ok and any(part in finding.what for finding in report.findings)
+
+
+def test_an_honest_book_passes_and_is_counted(book: Scenario) -> None:
+    report = audit(book.path, head=book.ledger.head())
+    assert report.ok, report.findings
+    assert report.head == book.ledger.head()
+    assert (report.counts["runs"], report.counts["results"], report.counts["decisions"]) == (1, 4, 1)
+
+
+def test_one_run_can_be_audited_alone(book: Scenario) -> None:
+    assert audit(book.path, run="r1").ok
+    with pytest.raises(UnknownId, match="unknown run 'r7'"):
+        audit(book.path, run="r7")
+
+
+def test_a_missing_book_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(BookNotFound, match="There is no book"):
+        audit(tmp_path / "none.db")
+
+
+def test_an_edited_event_is_found(book: Scenario) -> None:
+    assert said(forge(book, "UPDATE events SET reason = 'nicer' WHERE kind = 'refuse'"), "does not have the hash")
+
+
+def test_a_deleted_event_is_found(book: Scenario) -> None:
+    assert said(forge(book, "DELETE FROM events WHERE seq = 4"), "Event 4 is missing")
+
+
+def test_swapped_events_are_found(book: Scenario) -> None:
+    swap = ("UPDATE events SET seq = 0 WHERE seq = 4", "UPDATE events SET seq = 4 WHERE seq = 5",
+            "UPDATE events SET seq = 5 WHERE seq = 0")  # fmt: skip
+    assert said(forge(book, *swap), "does not have the hash")
+
+
+def test_an_end_that_was_cut_off_shows_against_a_head_that_was_kept(book: Scenario) -> None:
+    kept = book.ledger.head()
+    forge(book, f"DELETE FROM events WHERE seq = {kept.seq}")
+    assert audit(book.path).ok  # the file alone cannot show it
+    assert said(audit(book.path, head=kept), "cut off")
+
+
+def test_a_wholly_rehashed_book_shows_against_a_head_that_was_kept(book: Scenario) -> None:
+    kept = book.ledger.head()
+    forge(book, "UPDATE events SET created_utc = '2020' WHERE seq = 1", rehash=True)
+    assert audit(book.path).ok
+    assert said(audit(book.path, head=kept), "rewritten")
+    assert said(audit(book.path, head=Head(seq=2, hash="f" * 64)), "rewritten")
+
+
+FORGERIES: list[tuple[str, str]] = [
+    ("UPDATE events SET cpu_s = 9.0 WHERE kind = 'settle' AND rung = 'precise'", "charges more than hold"),
+    ("UPDATE events SET calls = 0 WHERE kind = 'settle' AND rung = 'precise'", "charges other calls"),
+    ("UPDATE events SET purse_json = json_set(purse_json, '$.settled.device_s', 0.0)", "is not what the events before"),
+    ("UPDATE events SET decision_json = json_set(decision_json, '$.saw.rank', 7) WHERE seq > 1", "saw is not what"),
+    ("UPDATE events SET decision_json = json_set(decision_json, '$.why', 'x') WHERE seq > 1", "does not replay"),
+    ("UPDATE events SET decision_json = NULL", "needs a decision"),
+    ("UPDATE events SET rung = 'profile' WHERE kind = 'hold' AND rung = 'check'", "without having passed quick"),
+    ("UPDATE events SET hold_seq = 1 WHERE kind = 'settle' AND rung = 'check'", "which this run does not have"),
+    ("UPDATE results SET ratio = 9.0, ratio_high = 10.0 WHERE rung = 'precise'", "do not have the digest"),
+    ("UPDATE results SET verdict = 'slower' WHERE rung = 'precise'", "do not have the digest"),
+    ("UPDATE samples SET samples_us = x'0000803f0000803f0000803f'", "do not have the digest"),
+    ("DELETE FROM samples WHERE side = 'candidate'", "do not have the digest"),
+    ("DELETE FROM results WHERE rung = 'compile'", "has no result"),
+    ("UPDATE candidates SET files_json = '{}'", "does not have its digest"),
+    ("UPDATE tasks SET spec_json = json_set(spec_json, '$.source', 'x')", "does not have its digest"),
+    ("UPDATE environments SET facts_json = '{}'", "do not have its id"),
+    ("UPDATE runs SET budget_json = json_set(budget_json, '$.device_s', 1e6)", "is not what the events before"),
+    ("UPDATE runs SET budget_json = json_set(budget_json, '$.device_s', 0.25)", "than were granted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "part"), FORGERIES)
+def test_a_forgery_is_found_even_when_the_chain_was_recomputed(book: Scenario, statement: str, part: str) -> None:
+    assert said(forge(book, statement, rehash=True), part)
+
+
+def test_a_result_that_nothing_paid_for_is_found(book: Scenario) -> None:
+    columns = ", ".join(row["name"] for row in book.ledger.query("PRAGMA table_info(results)"))
+    values = columns.replace("result_id", "NULL").replace("event_seq", "999")
+    report = forge(book, f"INSERT INTO results ({columns}) SELECT {values} FROM results WHERE rung = 'precise'")
+    assert said(report, "no event that paid for it")
+
+
+def test_a_missing_or_altered_trigger_is_found(book: Scenario) -> None:
+    connection = sqlite3.connect(book.path, isolation_level=None)
+    connection.execute("DROP TRIGGER events_refuse_update")
+    connection.execute("DROP TRIGGER results_refuse_delete")
+    connection.execute("CREATE TRIGGER results_refuse_delete BEFORE DELETE ON results BEGIN SELECT 1; END")
+    connection.close()
+    report = audit(book.path)
+    assert said(report, "events_refuse_update is gone")
+    assert said(report, "results_refuse_delete does not have the text")
+
+
+def replace_last(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO events SELECT * FROM events ORDER BY seq DESC LIMIT 1")
+
+
+def replace_end_of_hold(connection: sqlite3.Connection) -> None:
+    row = connection.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM events WHERE kind = 'settle'").fetchone()
+    seq, last = connection.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    values = (seq + 1, *row[1:-2], last, "0" * 64)
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT OR REPLACE INTO events ({', '.join(EVENT_COLUMNS)}) VALUES ({marks})", values)
+
+
+ATTACKS: list[Callable[[sqlite3.Connection], object]] = [
+    lambda c: c.execute("UPDATE events SET gpu_s = 0"),
+    lambda c: c.execute("DELETE FROM events"),
+    replace_last,
+    replace_end_of_hold,
+    lambda c: c.execute("UPDATE results SET verdict = 'faster'"),
+    lambda c: c.execute("INSERT OR REPLACE INTO results SELECT * FROM results"),
+    lambda c: c.execute("DELETE FROM samples"),
+    lambda c: c.execute("INSERT OR REPLACE INTO samples SELECT * FROM samples"),
+    lambda c: c.execute("INSERT OR REPLACE INTO candidates SELECT * FROM candidates"),
+    lambda c: c.execute("INSERT OR REPLACE INTO tasks SELECT * FROM tasks"),
+    lambda c: c.execute("INSERT OR REPLACE INTO environments SELECT * FROM environments"),
+    lambda c: c.execute("UPDATE runs SET budget_json = '{}'"),
+    lambda c: c.execute("INSERT OR REPLACE INTO runs SELECT * FROM runs"),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_book_refuses_changes_even_by_insert_or_replace(
+    book: Scenario, attack: Callable[[sqlite3.Connection], object]
+) -> None:
+    connection = sqlite3.connect(book.path, isolation_level=None)
+    with pytest.raises(sqlite3.IntegrityError, match=r"append-only|insert-only|next event|row exists"):
+        attack(connection)
+    connection.close()
+    assert audit(book.path, head=book.ledger.head()).ok
+
+
+def test_an_audit_sees_one_moment_while_others_write(book: Scenario) -> None:
+    before = audit(book.path).head
+    book.climb(Rung.check)
+    assert audit(book.path, head=before).ok

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+from book_scenario import ACCOUNT, OWNER, Scenario, result_input
+from kernelgate.budget.audit import audit
+from kernelgate.budget.errors import UnknownId
+from kernelgate.budget.jobs import JobEnded
+from kernelgate.budget.model import Amount, Rung
+from kernelgate.budget.records import JobRequest, Owner
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Scenario:
+    return Scenario(tmp_path / "book.db")
+
+
+def nobody(pid: int, start_s: float) -> bool:
+    return False
+
+
+def test_the_same_work_twice_joins_the_first_until_it_has_ended(book: Scenario) -> None:
+    request = JobRequest(run_id="r1", account=ACCOUNT, tool="profile", arguments={"a": 1}, owner=OWNER)
+    first, created = book.ledger.open_job(request)
+    joined, created_again = book.ledger.open_job(request.model_copy(update={"owner": Owner(pid=1, start_s=0.0)}))
+    assert (created, created_again, joined.job_id) == (True, False, first.job_id)
+    assert book.ledger.start_job(first.job_id).state == "running"
+    done = book.ledger.finish_job(first.job_id, {"status": "ok"})
+    assert (done.state, done.result) == ("done", {"status": "ok"})
+    assert book.ledger.open_job(request)[1]
+
+
+def test_a_job_ends_once(book: Scenario) -> None:
+    job_id = book.job_record.job_id
+    assert book.ledger.cancel_job(job_id).state == "cancelled"
+    for again in (lambda: book.ledger.finish_job(job_id, {}), lambda: book.ledger.start_job(job_id)):
+        with pytest.raises(JobEnded, match="is cancelled"):
+            again()
+
+
+def test_another_accounts_job_reads_as_unknown(book: Scenario) -> None:
+    with pytest.raises(UnknownId, match="unknown job"):
+        book.ledger.job(book.job_record.job_id, "you")
+
+
+def test_a_sweep_loses_the_jobs_of_dead_owners_and_releases_their_holds_once(book: Scenario) -> None:
+    candidate = book.climb(Rung.compile)
+    alive = book.job(Owner(pid=7, start_s=7.0))
+    dead_hold = book.hold(candidate, Rung.check, cpu_s=5.0)
+    live_hold = book.hold(candidate, Rung.check, cpu_s=2.0, job_id=alive.job_id)
+    swept = book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (7, 7.0))
+    assert swept.jobs == (book.job_record.job_id,)
+    assert swept.released == (dead_hold.hold_seq,)
+    assert book.ledger.open_holds("r1") == (live_hold.hold_seq,)
+    assert book.ledger.purse("r1").open.device_s == 2.0
+    (reason,) = book.ledger.query("SELECT reason FROM events WHERE kind = 'release'")
+    assert reason["reason"].startswith("owner_lost")
+    again = book.ledger.sweep(lambda pid, start_s: pid == 7)
+    assert (again.jobs, again.released) == ((), ())
+    assert audit(book.path).ok
+
+
+def test_a_process_id_that_was_used_again_does_not_keep_a_job_alive(book: Scenario) -> None:
+    assert book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (OWNER.pid, OWNER.start_s + 1)).jobs
+
+
+def test_a_hold_left_open_by_an_ended_job_is_released_too(book: Scenario) -> None:
+    hold = book.hold(book.climb(Rung.compile), Rung.check)
+    book.ledger.finish_job(book.job_record.job_id, {})
+    swept = book.ledger.sweep(nobody)
+    assert (swept.jobs, swept.released) == ((), (hold.hold_seq,))
+
+
+def test_a_settled_hold_of_a_dead_owner_stays_settled(book: Scenario) -> None:
+    hold = book.hold(book.climb(Rung.compile), Rung.check)
+    book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=0.5), result_input(Rung.check))
+    assert book.ledger.sweep(nobody).released == ()
+    assert book.ledger.purse("r1").settled.device_s == 0.5
+
+
+def test_a_heartbeat_reaches_the_active_jobs_of_its_owner(book: Scenario) -> None:
+    book.ledger.cancel_job(book.job().job_id)
+    book.job(Owner(pid=7, start_s=7.0))
+    assert book.ledger.heartbeat(OWNER) == 1
+    assert book.ledger.job(book.job_record.job_id).heartbeat_utc > book.job_record.heartbeat_utc

@@ -1,0 +1,67 @@
+"""docs/measurements/README.md is what the measurements beside it make of it, and bad files are named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tree import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/benchmarks"))
+import collect
+
+GOOD = {
+    "name": "server_cost",
+    "date_utc": "2026-11-30T10:00:00Z",
+    "command": "make bench BENCH=server_cost",
+    "host": {
+        "device": "cpu", "driver": "", "cpu": "Some CPU", "python": "3.11.7",
+        "torch": "2.13.0+cpu", "triton": "3.9.0", "kernelgate": "0.1.0",
+    },
+    "figures": {"tools_list_s_median": 0.98765, "server_rss_mb": 101},
+    "raw": {"samples_s": [0.9, 1.0]},
+}  # fmt: skip
+
+
+def file_with(folder: Path, **changes: object) -> Path:
+    path = folder / "server_cost.json"
+    path.write_text(json.dumps({**GOOD, **changes}), encoding="utf-8")
+    return path
+
+
+def test_the_page_in_the_tree_is_what_the_measurements_make_of_it() -> None:
+    command = [sys.executable, str(ROOT / "tests/benchmarks/collect.py"), "--check"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0, "run tests/benchmarks/collect.py"
+
+
+def test_every_figure_stands_in_the_table_with_date_and_host(tmp_path: Path) -> None:
+    text = collect.page([collect.read_measurement(file_with(tmp_path))])
+    where = "2026-11-30 | cpu, Some CPU, Python 3.11.7, torch 2.13.0+cpu, triton 3.9.0 |"
+    assert f"| [server_cost](server_cost.json) | `tools_list_s_median` | 0.9877 | {where}" in text
+    assert f"| [server_cost](server_cost.json) | `server_rss_mb` | 101 | {where}" in text
+    assert "| server_cost | `make bench BENCH=server_cost` |" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"figures": {"x_s": float("nan")}}, "server_cost.json: figures.x_s"),
+        ({"figures": {"x_s": "1"}}, "server_cost.json: figures.x_s"),
+        ({"host": {}}, "server_cost.json: host.device"),
+        ({"extra": 1}, "server_cost.json: extra"),
+        ({"name": "other"}, "name and file must agree"),
+    ],
+)
+def test_a_file_that_is_no_measurement_is_named_with_the_reason(
+    tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(collect.BadMeasurement, match=words.replace(".", r"\.")):
+        collect.read_measurement(file_with(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3, "3"), (1234567, "1,234,567"), (0.000123456, "0.0001235"), (98765.4, "98,765")]
+)
+def test_figures_are_shown_with_four_digits(value: float, text: str) -> None:
+    assert collect.shown(value) == text

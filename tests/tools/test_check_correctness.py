@@ -1,0 +1,83 @@
+import pytest
+from synthetic import right, wrong
+
+from kernelgate.budget.model import Verdict
+from kernelgate.tools.check_correctness import CheckFacts, CheckPlan, CheckReport, judge
+from kernelgate.tools.kit.facts import Comparison, Fault
+from kernelgate.tools.kit.wire import ChildExit
+
+FINISHED = ChildExit(kind="finished")
+PLAN = CheckPlan()
+
+
+def test_answers_that_were_all_right_are_correct() -> None:
+    report = judge(CheckFacts(comparisons=(right(), right()), planned=2), FINISHED, PLAN)
+    assert report.verdict is Verdict.correct
+    assert report.compared == 2
+
+
+def test_one_wrong_answer_is_the_verdict_with_share_and_worst_errors() -> None:
+    report = judge(CheckFacts(comparisons=(right(), wrong()), planned=9), FINISHED, PLAN)
+    assert report.verdict is Verdict.wrong_values
+    assert "50.00%" in report.summary
+
+
+@pytest.mark.parametrize(
+    ("problem", "verdict", "code"),
+    [
+        ("input_mutation", Verdict.input_mutation, "INPUT_MUTATION"),
+        ("wrong_shape", Verdict.wrong_shape, None),
+        ("wrong_dtype", Verdict.wrong_dtype, None),
+        ("wrong_type", Verdict.wrong_type, "LAZY_OUTPUT"),
+        ("nonfinite", Verdict.nonfinite, "NONFINITE"),
+    ],
+)
+def test_each_problem_of_an_answer_has_its_verdict(problem: str, verdict: Verdict, code: str | None) -> None:
+    answer = Comparison.model_validate({"workload": "w", "distribution": "normal", "problem": problem})
+    report = judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN)
+    assert report.verdict is verdict
+    assert report.code == code
+
+
+@pytest.mark.parametrize(
+    ("looks_like", "code"), [("zeros", "CONSTANT"), ("input", "PASSTHROUGH"), ("previous_output", "OUTPUT_REPLAY")]
+)
+def test_a_telling_wrong_answer_is_named(looks_like: str, code: str) -> None:
+    answer = wrong().model_copy(update={"looks_like": looks_like})
+    assert judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN).code == code
+
+
+def test_an_answer_that_was_never_written_is_stale_memory() -> None:
+    answer = wrong().model_copy(update={"untouched_share": 0.25})
+    assert judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN).code == "STALE_MEMORY"
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "code"),
+    [
+        ("raised", Verdict.crashed, "CRASH"),
+        ("out_of_memory", Verdict.out_of_memory, "OOM"),
+        ("broken_protocol", Verdict.suspicious, "FAKE_REPORT"),
+    ],
+)
+def test_a_fault_of_the_candidate_has_its_verdict(kind: str, verdict: Verdict, code: str) -> None:
+    fault = Fault.model_validate({"kind": kind, "stage": "forward", "error": "ValueError: no"})
+    report = judge(CheckFacts(fault=fault, planned=1), FINISHED, PLAN)
+    assert (report.verdict, report.code) == (verdict, code)
+    assert "ValueError: no" in report.summary
+
+
+def test_a_killed_hang_is_timed_out_even_without_facts() -> None:
+    report = judge(None, ChildExit(kind="cap_reached"), PLAN)
+    assert (report.verdict, report.code) == (Verdict.timed_out, "HANG")
+
+
+def test_a_check_that_ended_early_without_a_reason_is_never_correct() -> None:
+    report = judge(CheckFacts(comparisons=(right(),), planned=9), FINISHED, PLAN)
+    assert report.verdict is not Verdict.correct
+    assert judge(CheckFacts(), FINISHED, PLAN).verdict is not Verdict.correct
+
+
+def test_correct_cannot_be_built_beside_a_wrong_answer() -> None:
+    with pytest.raises(ValueError, match="none was wrong"):
+        CheckReport(verdict=Verdict.correct, summary="x", compared=1, wrong=wrong())

@@ -1,0 +1,169 @@
+import random
+
+import pytest
+from synthetic import CEILINGS, noisy, timing, workload, wrong
+
+from kernelgate.budget.model import Verdict
+from kernelgate.tools.kit.facts import Fault
+from kernelgate.tools.kit.pairing import WorkloadTiming
+from kernelgate.tools.kit.timing_report import TimingFacts
+from kernelgate.tools.kit.wire import ChildExit
+from kernelgate.tools.precise_time import LOOKS, PrecisePlan, PreciseReport, certain, judge, noise_floor
+
+FINISHED = ChildExit(kind="finished")
+
+
+def verdict(*timings: WorkloadTiming, plan: PrecisePlan | None = None) -> PreciseReport:
+    return judge(TimingFacts(timings=timings, ceilings=CEILINGS), FINISHED, plan or PrecisePlan())
+
+
+def test_a_clear_gain_is_faster_with_its_interval() -> None:
+    rng = random.Random(1)
+    report = verdict(timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 24))
+    assert report.verdict is Verdict.faster
+    assert report.ratio == pytest.approx(2.0, rel=0.02)
+    assert report.low is not None
+    assert report.low <= report.ratio <= report.high
+    assert report.outside_low is not None
+    assert report.outside_low > 1
+
+
+def test_the_baseline_against_itself_is_the_same_and_no_gain() -> None:
+    rng = random.Random(2)
+    report = verdict(timing(noisy(rng, 1000, 0.002), noisy(rng, 1000, 0.002), 96))
+    assert report.verdict is Verdict.same
+    assert report.code == "NO_GAIN"
+
+
+def test_a_clear_loss_is_slower() -> None:
+    rng = random.Random(3)
+    assert verdict(timing(noisy(rng, 500, 0.01), noisy(rng, 600, 0.01), 24)).verdict is Verdict.slower
+
+
+def test_noise_that_hides_the_answer_is_ambiguous_not_faster() -> None:
+    rng = random.Random(4)
+    report = verdict(timing(noisy(rng, 1000, 0.3), noisy(rng, 990, 0.3), 192))
+    assert report.verdict is Verdict.ambiguous
+
+
+def test_a_gain_under_the_noise_floor_of_the_device_is_not_called_faster() -> None:
+    rng = random.Random(5)
+    measured = timing(noisy(rng, 1000, 0.005), noisy(rng, 970, 0.005), 96)
+    assert verdict(measured).verdict is Verdict.faster
+    assert verdict(measured, plan=PrecisePlan(floor=0.08)).verdict is Verdict.same
+
+
+def test_a_forged_clock_is_suspicious_with_both_numbers() -> None:
+    rng = random.Random(6)
+    honest = noisy(rng, 1000, 0.01)
+    report = verdict(timing(honest, noisy(rng, 500, 0.01), 24, true_candidate_us=honest))
+    assert report.verdict is Verdict.suspicious
+    assert report.code == "TIMER_PATCH"
+    assert "2" in report.summary
+    assert report.ratio is None
+
+
+def test_a_small_forgery_is_not_faster_because_the_outside_clock_does_not_confirm_it() -> None:
+    rng = random.Random(7)
+    honest = noisy(rng, 1000, 0.002)
+    report = verdict(timing(honest, noisy(rng, 970, 0.002), 48, true_candidate_us=honest))
+    assert report.verdict is Verdict.ambiguous
+    assert "own clock only" in report.summary
+
+
+def test_faster_than_its_bytes_allow_is_impossible() -> None:
+    rng = random.Random(8)
+    report = verdict(timing(noisy(rng, 1000, 0.01), noisy(rng, 1.0, 0.01), 24))
+    assert report.verdict is Verdict.impossible
+    assert report.code == "IMPOSSIBLE"
+
+
+def test_a_wrong_output_of_a_timed_call_is_named_as_such() -> None:
+    rng = random.Random(9)
+    measured = timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 4).model_copy(update={"wrong": wrong()})
+    report = verdict(measured)
+    assert report.verdict is Verdict.wrong_values
+    assert report.code == "PHASE_SNIFF"
+
+
+def test_a_candidate_that_is_wrong_only_on_a_hidden_shape_fits_the_shown_ones() -> None:
+    rng = random.Random(10)
+    hidden = timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 2, facts=workload("secret", held_out=True))
+    report = verdict(hidden.model_copy(update={"wrong": wrong("secret")}))
+    assert report.code == "SHAPE_FIT"
+    assert "secret" not in report.model_dump_json()
+
+
+def test_a_gain_that_hides_a_regression_says_so() -> None:
+    rng = random.Random(11)
+    gain = timing(noisy(rng, 1000, 0.01), noisy(rng, 300, 0.01), 24, facts=workload("large"))
+    loss = timing(noisy(rng, 1000, 0.01), noisy(rng, 1500, 0.01), 24, facts=workload("small"))
+    report = verdict(gain, loss)
+    assert report.verdict is Verdict.faster
+    assert report.worst_workload == "small"
+    assert "small got slower" in report.summary
+
+
+def test_too_few_pairs_give_no_number() -> None:
+    rng = random.Random(12)
+    report = verdict(timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 6))
+    assert report.verdict is Verdict.no_sample_left
+    assert report.ratio is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (ChildExit(kind="cap_reached"), Verdict.timed_out),
+        (ChildExit(kind="signalled", status=11), Verdict.crashed),
+        (ChildExit(kind="signalled", status=9), Verdict.out_of_memory),
+        (ChildExit(kind="exited", status=3), Verdict.crashed),
+    ],
+)
+def test_how_the_process_ended_decides_when_the_candidate_is_gone(ended: ChildExit, expected: Verdict) -> None:
+    facts = TimingFacts(fault=Fault(kind="gone", stage="block"))
+    assert judge(facts, ended, PrecisePlan()).verdict is expected
+    assert judge(None, ended, PrecisePlan()).verdict is expected
+
+
+def test_the_noise_floor_is_the_largest_gap_of_the_baseline_against_itself() -> None:
+    rng = random.Random(13)
+    quiet = TimingFacts(timings=(timing(noisy(rng, 1000, 0.001), noisy(rng, 1000, 0.001), 24),))
+    loud = TimingFacts(timings=(timing(noisy(rng, 1000, 0.1), noisy(rng, 1000, 0.1), 24),))
+    assert noise_floor(quiet) == pytest.approx(0.005, abs=0.002)
+    assert noise_floor(loud) > 0.01
+
+
+def test_at_most_one_in_a_hundred_equal_candidates_is_called_faster_or_slower() -> None:
+    """The whole schedule with its five looks, on 20,000 series of pair ratios of the baseline against itself."""
+    from kernelgate.tools.kit.statistics import Bounds, median_bounds
+    from kernelgate.tools.precise_time import LOOK_CONFIDENCE, class_at_look
+
+    rng = random.Random(14)
+    sure = Bounds(1.5, 1.4, 1.6)  # the outside clock is left out: it can only lower the share
+    false = 0
+    for _ in range(20_000):
+        ratios: list[float] = []
+        for look in LOOKS:
+            while len(ratios) < look:
+                ratios.append(rng.gauss(1.0, 0.02))
+            named = class_at_look(median_bounds(ratios, LOOK_CONFIDENCE), sure, 0.005)
+            if named != "ambiguous":
+                false += named != "same"
+                break
+    assert false / 20_000 <= 0.01
+
+
+def test_a_two_percent_gain_is_found_when_the_noise_is_one_percent() -> None:
+    rng = random.Random(15)
+    found = sum(
+        verdict(timing(noisy(rng, 1000, 0.01), noisy(rng, 980, 0.01), 192, calls=8)).verdict is Verdict.faster
+        for _ in range(20)
+    )
+    assert found >= 18
+
+
+def test_measuring_stops_when_more_pairs_would_change_nothing() -> None:
+    rng = random.Random(16)
+    assert certain(timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 12), 0.005)
+    assert not certain(timing(noisy(rng, 1000, 0.2), noisy(rng, 990, 0.2), 24), 0.005)

@@ -1,0 +1,59 @@
+from kernelgate.budget.model import Verdict
+from kernelgate.tools.kit.facts import Ceilings, Operator, OperatorProfile, WorkloadFacts
+from kernelgate.tools.kit.wire import ChildExit
+from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge
+
+CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
+
+
+def profiled(call_us: float, *operators: tuple[str, int, float], flops: int = 0) -> ProfileReport:
+    """Operators as (name, calls per call of forward, µs per call of forward); 8 MB of traffic, 800 µs of copy."""
+    rows = tuple(
+        Operator(name=name, calls=10 * calls, self_us=10 * us, share=us / call_us) for name, calls, us in operators
+    )
+    facts = ProfileFacts(
+        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=flops),
+        profile=OperatorProfile(workload="w", calls=10, call_us=call_us, operators=rows),
+        ceilings=CEILINGS,
+    )
+    return judge(facts, ChildExit(kind="finished"), ProfilePlan())
+
+
+def test_several_large_passes_over_memory_are_found_first_with_their_headroom() -> None:
+    report = profiled(3200, ("aten::sub", 1, 900), ("aten::exp", 1, 900), ("aten::sum", 1, 600), ("aten::div", 1, 800))
+    assert report.verdict is Verdict.diagnosed
+    assert report.bound_class == "memory"
+    assert report.findings[0].kind == "many_passes"
+    assert report.findings[0].headroom == 4.0
+
+
+def test_many_tiny_operators_are_overhead() -> None:
+    report = profiled(4000, ("aten::add", 500, 1500), ("aten::mul", 500, 1500))
+    assert report.findings[0].kind == "overhead"
+
+
+def test_one_operator_that_takes_most_of_the_time_is_named() -> None:
+    report = profiled(4000, ("aten::copy_", 1, 3600), ("aten::add", 1, 100))
+    assert report.findings[0].kind == "one_operator"
+    assert "aten::copy_" in report.findings[0].change
+
+
+def test_a_candidate_at_its_bound_has_no_finding() -> None:
+    report = profiled(850, ("aten::_softmax", 1, 840))
+    assert report.verdict is Verdict.no_finding
+    assert report.findings == ()
+
+
+def test_a_task_with_more_arithmetic_than_bytes_is_compute_bound() -> None:
+    assert profiled(90_000, ("aten::mm", 1, 89_000), flops=4_000_000_000).bound_class == "compute"
+
+
+def test_at_most_two_findings_are_told() -> None:
+    report = profiled(
+        9000, ("aten::copy_", 1, 5000), ("aten::a", 1, 900), ("aten::b", 1, 900), ("aten::c", 1, 900), ("aten::d", 400, 900)
+    )
+    assert 1 <= len(report.findings) <= 2
+
+
+def test_a_profile_that_never_came_is_a_crash_not_a_diagnosis() -> None:
+    assert judge(None, ChildExit(kind="finished"), ProfilePlan()).verdict is Verdict.crashed

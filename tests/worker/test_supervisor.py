@@ -1,0 +1,406 @@
+"""One call from request to reply: how it may end, what it costs, and that nothing of it stays."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from supervised import CPU, ignore, make_request, make_runner
+
+from kernelgate.tools.kit.runner import SupervisorRunner
+from kernelgate.tools.kit.wire import LOG_LIMIT_BYTES, Progress, WorkerReply
+from kernelgate.tools.worker import processes
+from kernelgate.tools.worker.lease import Lease
+
+pytestmark = pytest.mark.anyio
+
+HELLO = "def main():\n    print('hello')\n    return 42\n"
+HANG = "import threading\ndef main():\n    threading.Event().wait()\n"
+
+
+@pytest.fixture(params=["namespaces", "landlock only"])
+async def runner(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[SupervisorRunner]:
+    made = make_runner(tmp_path, namespaces=request.param == "namespaces", grace_s=2.0)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def walled(tmp_path: Path) -> AsyncIterator[SupervisorRunner]:
+    """Only as strong as the host allows, for what does not depend on the walls."""
+    made = make_runner(tmp_path, grace_s=1.0, queue_limit_s=0.5)
+    yield made
+    await made.close()
+
+
+def family(runner: SupervisorRunner) -> set[int]:
+    assert runner.supervisor_pid is not None
+    return set(processes.descendants(runner.supervisor_pid))
+
+
+async def gone(pidfds: list[int], limit_s: float) -> bool:
+    """Whether all processes end within the limit."""
+    with anyio.move_on_after(limit_s):
+        for descriptor in pidfds:
+            await anyio.wait_readable(descriptor)
+        return True
+    return False
+
+
+async def call(runner: SupervisorRunner, folder: Path, source: str | None, *ask: str, **rest: object) -> WorkerReply:
+    return await runner.run(make_request(folder / "state", source, *ask, **rest), ignore)  # type: ignore[arg-type]
+
+
+async def test_a_call_brings_back_facts_log_times_and_how_it_ended(runner: SupervisorRunner, tmp_path: Path) -> None:
+    heard: list[Progress] = []
+    reply = await runner.run(make_request(tmp_path / "state", HELLO, "main"), heard.append)
+    assert (reply.facts, reply.exit.kind, reply.fault, reply.log) == ([42], "finished", "", "hello\n")
+    assert 0 < reply.lease_s < 5
+    assert reply.house_s > 0
+    assert reply.prepare_s == 0.25
+    assert [progress.stage for progress in heard] == ["begun"]
+
+
+async def test_the_referee_stays_between_calls_and_the_candidate_does_not(
+    runner: SupervisorRunner, tmp_path: Path
+) -> None:
+    first = await call(runner, tmp_path, HELLO, "main")
+    resident = family(runner)
+    second = await call(runner, tmp_path, HELLO, "main")
+    assert (first.observation["calls"], second.observation["calls"]) == (1, 2)
+    assert first.observation["pid"] == second.observation["pid"]
+    assert family(runner) == resident
+    assert list((tmp_path / "state" / "scratch").iterdir()) != []  # the referee's
+    assert len(list((tmp_path / "state" / "scratch").iterdir())) == 1
+
+
+async def test_a_hundred_megabytes_of_output_neither_block_nor_stay(runner: SupervisorRunner, tmp_path: Path) -> None:
+    flood = "import os\ndef main():\n    for _ in range(1600): os.write(1, b'x' * 65536)\n    return 'done'\n"
+    reply = await call(runner, tmp_path, flood, "main")
+    assert reply.facts == ["done"]
+    assert len(reply.log) < LOG_LIMIT_BYTES + 100
+    assert reply.log_dropped_bytes == 1600 * 65536 - LOG_LIMIT_BYTES
+
+
+async def test_forks_end_with_the_call(runner: SupervisorRunner, tmp_path: Path) -> None:
+    bomb = "import os, signal\ndef main():\n    for _ in range(20):\n        if os.fork() == 0: signal.pause()\n    return 20\n"
+    await call(runner, tmp_path, HELLO, "main")
+    resident = family(runner)
+    reply = await call(runner, tmp_path, bomb, "main")
+    assert reply.facts == [20]
+    assert family(runner) == resident
+
+
+DAEMON = """
+import os, signal
+def main():
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(write, b"up")
+            while True: signal.pause()
+        os._exit(0)
+    os.wait()
+    return os.read(read, 2).decode()
+def die():
+    main()
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("ask", "kind"), [("main", "finished"), ("die", "exited")])
+async def test_a_daemon_that_left_its_session_ends_with_the_call(
+    runner: SupervisorRunner, tmp_path: Path, ask: str, kind: str
+) -> None:
+    await call(runner, tmp_path, HELLO, "main")
+    resident = family(runner)
+    reply = await call(runner, tmp_path, DAEMON, ask)
+    assert reply.exit.kind == kind
+    assert family(runner) == resident
+
+
+async def test_a_candidate_that_exits_is_told_apart_from_one_that_finished(
+    runner: SupervisorRunner, tmp_path: Path
+) -> None:
+    reply = await call(runner, tmp_path, "import os\ndef main(): os._exit(7)\n", "main")
+    assert (reply.exit.kind, reply.exit.status, reply.facts) == ("exited", 7, [{"gone": True}])
+    quiet = await call(runner, tmp_path, "import os\ndef main(): os._exit(0)\n", "main")
+    assert (quiet.exit.kind, quiet.exit.status) == ("exited", 0)
+
+
+async def test_a_segmentation_fault_is_reported_with_its_traceback(runner: SupervisorRunner, tmp_path: Path) -> None:
+    reply = await call(runner, tmp_path, "import ctypes\ndef main(): ctypes.string_at(0)\n", "main")
+    assert (reply.exit.kind, reply.exit.status) == ("signalled", signal.SIGSEGV)
+    assert "candidate.py" in reply.log
+
+
+async def test_a_candidate_that_fails_at_import_ends_by_itself(runner: SupervisorRunner, tmp_path: Path) -> None:
+    reply = await call(runner, tmp_path, "raise RuntimeError('no')\n", "main")
+    assert (reply.exit.kind, reply.exit.status) == ("exited", 1)
+    assert "RuntimeError: no" in reply.log
+
+
+async def test_a_hang_is_killed_at_its_cap_and_costs_the_next_call_nothing(
+    runner: SupervisorRunner, tmp_path: Path
+) -> None:
+    await call(runner, tmp_path, HELLO, "main")
+    reply = await call(runner, tmp_path, HANG, "main", cap_s=0.5)
+    assert (reply.exit.kind, reply.fault, reply.facts) == ("cap_reached", "", [{"gone": True}])
+    assert 0.5 <= reply.lease_s < 1.5
+    after = await call(runner, tmp_path, HELLO, "main")
+    assert after.facts == [42]
+    assert after.observation["calls"] == 3
+
+
+async def test_what_stops_is_still_until_it_is_continued(runner: SupervisorRunner, tmp_path: Path) -> None:
+    reply = await call(runner, tmp_path, HELLO, "STOP", "CONT", "main")
+    assert reply.facts == ["stopped", "continued", 42]
+    frozen = await call(runner, tmp_path, HELLO, "STOP", "main", cap_s=0.5)
+    assert frozen.exit.kind == "cap_reached"
+
+
+GARBAGE = r"""
+import struct
+def cut(): conn.sendall(b"\x00\x00"); conn.close()
+def long(): conn.sendall(struct.pack(">I", 1 << 30) + b"x" * 1000)
+def nan(): conn.sendall(struct.pack(">I", 3) + b"NaN")
+"""
+
+
+@pytest.mark.parametrize("ask", ["cut", "long", "nan"])
+async def test_garbage_on_the_socket_hurts_only_its_own_call(
+    walled: SupervisorRunner, tmp_path: Path, ask: str
+) -> None:
+    reply = await call(walled, tmp_path, GARBAGE, ask)
+    assert reply.fault == ""
+    assert reply.facts is not None
+    assert (await call(walled, tmp_path, HELLO, "main")).facts == [42]
+
+
+async def test_a_cancelled_call_is_killed_and_answered(walled: SupervisorRunner, tmp_path: Path) -> None:
+    request = make_request(tmp_path / "state", HANG, "main")
+    begun = anyio.Event()
+    replies: list[WorkerReply] = []
+
+    async def run() -> None:
+        replies.append(await walled.run(request, lambda _: begun.set()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await begun.wait()
+        await walled.cancel(request.request_id)
+    assert (replies[0].exit.kind, replies[0].fault) == ("cancelled", "")
+    assert replies[0].lease_s > 0
+
+
+async def test_leased_calls_take_turns_and_a_waiting_one_can_be_cancelled(
+    walled: SupervisorRunner, tmp_path: Path
+) -> None:
+    hanging = make_request(tmp_path / "state", HANG, "main", cap_s=1.0)
+    waiting = [make_request(tmp_path / "state", HELLO, "main") for _ in range(2)]
+    queued = [anyio.Event() for _ in range(3)]
+    ended: list[WorkerReply] = []
+
+    async def run(index: int) -> None:
+        ended.append(await walled.run([hanging, *waiting][index], lambda _: queued[index].set()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, 0)
+        await queued[0].wait()
+        tasks.start_soon(run, 1)
+        tasks.start_soon(run, 2)
+        await queued[2].wait()
+        await walled.cancel(waiting[0].request_id)
+    by_id = {reply.request_id: reply for reply in ended}
+    assert [reply.request_id for reply in ended] == [request.request_id for request in (waiting[0], hanging, waiting[1])]
+    assert by_id[waiting[0].request_id].exit.kind == "cancelled"
+    assert by_id[waiting[0].request_id].lease_s == 0
+    assert by_id[waiting[1].request_id].facts == [42]
+    assert by_id[waiting[1].request_id].queue_s > 0.5
+    assert by_id[waiting[1].request_id].wall_s < by_id[waiting[1].request_id].queue_s
+
+
+async def test_a_lease_that_others_hold_is_waited_for_and_then_given_up(
+    walled: SupervisorRunner, tmp_path: Path
+) -> None:
+    other = Lease(CPU.uid, tmp_path / "leases")
+    assert other.try_take()
+    heard: list[Progress] = []
+    request = make_request(tmp_path / "state", HELLO, "main")
+    refused = await walled.run(request, heard.append)
+    assert "leased by others" in refused.fault
+    assert (refused.exit.kind, refused.lease_s) == ("not_started", 0)
+    assert heard[0].stage == "waiting for the device"
+    reply = await walled.run(
+        make_request(tmp_path / "state", HELLO, "main"),
+        lambda progress: other.release() if progress.stage == "waiting for the device" else None,
+    )
+    assert reply.facts == [42]
+    assert not Lease(CPU.uid, tmp_path / "leases").held
+
+
+async def test_the_lease_note_lists_the_resident_referee(walled: SupervisorRunner, tmp_path: Path) -> None:
+    await call(walled, tmp_path, HELLO, "main")
+    note = Lease(CPU.uid, tmp_path / "leases").read()
+    assert note.holder is None
+    assert [resident.pid in family(walled) for resident in note.residents] == [True]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("dies", "lost"), ("fails", "no memory on our side"), ("hangs", "did not answer within")],
+)
+async def test_a_referee_that_fails_is_our_fault_and_replaced(
+    walled: SupervisorRunner, tmp_path: Path, how: str, says: str
+) -> None:
+    reply = await call(walled, tmp_path, HELLO, "main", referee=how, cap_s=0.3)
+    assert says in reply.fault
+    assert reply.facts is None
+    after = await call(walled, tmp_path, HELLO, "main")
+    assert (after.facts, after.observation["calls"]) == ([42], 1)
+
+
+async def test_what_a_dead_referee_had_started_ends_too(walled: SupervisorRunner, tmp_path: Path) -> None:
+    await call(walled, tmp_path, HELLO, "main", referee="dies", crowd=True)
+    assert family(walled) == set()
+
+
+async def test_a_late_answer_is_discarded(walled: SupervisorRunner, tmp_path: Path) -> None:
+    reply = await call(walled, tmp_path, HELLO, "main", referee="answers late")
+    assert reply.facts == [42]
+
+
+async def test_answers_and_requests_that_fit_no_frame_are_faults_in_words(
+    walled: SupervisorRunner, tmp_path: Path
+) -> None:
+    large = await call(walled, tmp_path, "#" + "\x01" * (400 << 10), "main")
+    assert "frame" in large.fault
+    flood = "def main(): print('\\x01' * 40000)\n"
+    huge = await call(walled, tmp_path, flood, "main", huge=True)
+    assert huge.fault
+
+
+async def test_a_procedure_without_a_candidate_forks_none(walled: SupervisorRunner, tmp_path: Path) -> None:
+    reply = await call(walled, tmp_path, None, procedure="qualify")
+    assert (reply.facts, reply.exit.kind, reply.log) == ([], "finished", "")
+    late = await call(walled, tmp_path, None, procedure="qualify", referee="hangs", cap_s=0.3)
+    assert late.exit.kind == "cap_reached"
+    assert (await call(walled, tmp_path, None, procedure="qualify")).observation["calls"] == 1
+
+
+async def test_a_compile_needs_no_lease_and_two_run_side_by_side(walled: SupervisorRunner, tmp_path: Path) -> None:
+    other = Lease(CPU.uid, tmp_path / "leases")
+    assert other.try_take()
+    begun = [anyio.Event(), anyio.Event()]
+    replies: list[WorkerReply] = []
+
+    async def run(index: int) -> None:
+        request = make_request(tmp_path / "state", HANG, "main", procedure="compile", cap_s=1.0)
+        replies.append(await walled.run(request, lambda _: begun[index].set()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, 0)
+        tasks.start_soon(run, 1)
+        if (os.cpu_count() or 1) > 1:
+            for event in begun:
+                await event.wait()
+            assert replies == []
+    assert [reply.exit.kind for reply in replies] == ["cap_reached", "cap_reached"]
+    assert [reply.lease_s for reply in replies] == [0, 0]
+    other.release()
+
+
+async def test_the_triton_cache_is_written_at_compile_and_only_read_afterwards(
+    runner: SupervisorRunner, tmp_path: Path
+) -> None:
+    source = (
+        "import os\ndef write():\n    open(os.environ['TRITON_CACHE_DIR'] + '/k', 'a').write('x')\n    return 'written'\n"
+        "def read(): return open(start['cache'] + '/k').read()\n"
+        "def other(): open(os.environ['TORCHINDUCTOR_CACHE_DIR'] + '/k', 'a').write('x'); return 'written'\n"
+    )
+    built = await call(runner, tmp_path, source, "write", procedure="compile")
+    assert (built.facts, built.exit.kind) == (["written"], "finished")
+    checked = await call(runner, tmp_path, source, "read", "write", "other")
+    assert isinstance(checked.facts, list)
+    assert checked.facts[0] == "x"
+    assert "denied" in str(checked.facts[1]) or "Read-only" in str(checked.facts[1])
+    assert checked.facts[2] == "written"
+
+
+async def test_a_killed_supervisor_leaves_no_orphan(runner: SupervisorRunner, tmp_path: Path) -> None:
+    begun = anyio.Event()
+    replies: list[WorkerReply] = []
+
+    async def run() -> None:
+        request = make_request(tmp_path / "state", DAEMON + HANG.replace("main", "hang"), "main", "STOP", "CONT", "hang")
+        replies.append(await runner.run(request, lambda _: begun.set()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await begun.wait()
+        pid = runner.supervisor_pid
+        assert pid is not None
+        descriptors = [os.pidfd_open(member) for member in family(runner)]
+        assert len(descriptors) >= 4
+        os.kill(pid, signal.SIGKILL)
+        assert await gone(descriptors, 3.0)
+    assert "ended unexpectedly" in replies[0].fault
+    assert (await call(runner, tmp_path, HELLO, "main")).facts == [42]
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+async def test_a_supervisor_whose_server_is_gone_leaves_within_two_seconds(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom supervised import *\n"
+        "async def main():\n"
+        "    runner = make_runner(Path(sys.argv[1]))\n"
+        "    def begun(_): print(runner.supervisor_pid, flush=True)\n"
+        f"    await runner.run(make_request(Path(sys.argv[1]) / 'state', {HANG!r}, 'main'), begun)\n"
+        "asyncio.run(main())\n"
+    )
+    import subprocess
+    import sys
+
+    import kernelgate
+
+    path = os.pathsep.join([*(str(Path(root).parent) for root in kernelgate.__path__), str(Path(__file__).parent)])
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert server.stdout is not None
+    pid = int(server.stdout.readline())
+    descriptors = [os.pidfd_open(member) for member in (pid, *processes.descendants(pid))]
+    assert len(descriptors) == 5
+    server.kill()
+    server.wait()
+    server.stdout.close()
+    assert await gone(descriptors, 2.0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+async def test_a_supervisor_with_a_second_thread_replaces_itself_and_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", os.environ["PATH"] + ":/second-thread")
+    runner = make_runner(tmp_path)
+    await runner.hello()
+    pid = runner.supervisor_pid
+    assert pid is not None
+    before = Path(f"/proc/{pid}/cmdline").read_bytes()
+    reply = await call(runner, tmp_path, HELLO, "main")
+    assert (reply.facts, reply.fault) == ([42], "")
+    assert runner.supervisor_pid == pid
+    assert b"--resumed" not in before
+    assert b"--resumed" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert (await call(runner, tmp_path, HELLO, "main")).facts == [42]
+    await runner.close()
+
+

@@ -1,0 +1,137 @@
+"""`check_correctness`: is the candidate right? Secret inputs, several distributions, every public workload."""
+
+from typing import Annotated, Any, Final
+
+from kernelgate.budget.model import Rung, Verdict, as_tuple
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit import failures
+from kernelgate.tools.kit.arguments import RungArgs
+from kernelgate.tools.kit.bench import Bench
+from kernelgate.tools.kit.facts import Comparison, Fault, Mismatch
+from kernelgate.tools.kit.spec import MeasuringTool, RungReport
+from kernelgate.tools.kit.wire import ChildExit
+from pydantic import BeforeValidator, model_validator
+
+LIMIT_S: Final = 60.0
+ROUNDS: Final = 3
+"""Secret seeds per workload and distribution."""
+
+
+class CheckPlan(Frozen):
+    """How much to check."""
+
+    rounds: int = ROUNDS
+    smallest_only: bool = False
+    """Triton's interpreter is slow: on the CPU device such a candidate is checked on the smallest workload."""
+
+
+class CheckFacts(Frozen):
+    """All comparisons up to the first that is wrong."""
+
+    comparisons: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
+    planned: int = 0
+    fault: Fault | None = None
+
+
+class CheckReport(RungReport):
+    """What the check found."""
+
+    compared: int = 0
+    """Answers compared."""
+    planned: int = 0
+    workloads: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    worst_abs: float | None = None
+    """Largest absolute error of the answers that were compared by value."""
+    worst_rel: float | None = None
+    wrong: Comparison | None = None
+    """The answer that was wrong; only with the verdicts that a wrong answer has."""
+    first: Annotated[tuple[Mismatch, ...], BeforeValidator(as_tuple)] = ()
+    log: str = ""
+    """End of what the candidate raised."""
+
+    @model_validator(mode="after")
+    def _a_correct_candidate_has_no_wrong_answer(self) -> "CheckReport":
+        if self.verdict is Verdict.correct and (self.wrong is not None or self.compared == 0):
+            raise ValueError("correct means that answers were compared and none was wrong")
+        return self
+
+
+def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
+    """Compare answers, smallest workload first, until one is wrong."""
+    fault = bench.load()
+    if fault is not None:
+        return CheckFacts(fault=fault)
+    workloads = bench.workloads(held_out=False)[: 1 if plan.smallest_only else None]
+    distributions = bench.task.distributions
+    planned = plan.rounds * len(workloads) * len(distributions)
+    done: list[Comparison] = []
+    for workload in workloads:
+        for _ in range(plan.rounds):
+            for distribution in bench.secret.sample(distributions, len(distributions)):
+                answer = bench.compare(workload.name, distribution)
+                if isinstance(answer, Fault):
+                    return CheckFacts(comparisons=tuple(done), planned=planned, fault=answer)
+                done.append(answer)
+                bench.progress("checking", len(done), planned)
+                if answer.problem != "none":
+                    return CheckFacts(comparisons=tuple(done), planned=planned)
+    return CheckFacts(comparisons=tuple(done), planned=planned)
+
+
+def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckReport:
+    """The verdict: a wrong answer, a fault, or correct."""
+    facts = facts or CheckFacts()
+    counted = _counted(facts)
+    last = facts.comparisons[-1] if facts.comparisons else None
+    if last is not None and last.problem != "none":
+        failure = failures.of_comparison(last)
+        return CheckReport(
+            verdict=failure.verdict, code=failure.code, summary=failure.summary, wrong=last, first=last.first, **counted
+        )
+    if facts.fault is not None:
+        failure = failures.of_fault(facts.fault, exit_, LIMIT_S)
+        return CheckReport(
+            verdict=failure.verdict, code=failure.code, summary=failure.summary, log=facts.fault.log, **counted
+        )
+    ended = failures.of_exit(exit_, LIMIT_S)
+    if ended is not None:
+        return CheckReport(verdict=ended.verdict, code=ended.code, summary=ended.summary, **counted)
+    if not facts.comparisons or len(facts.comparisons) < facts.planned:
+        return CheckReport(verdict=Verdict.crashed, code="CRASH", summary="it ended before the check did", **counted)
+    where = "the smallest workload, through Triton's interpreter" if plan.smallest_only else "all public workloads"
+    return CheckReport(
+        verdict=Verdict.correct, summary=f"{len(facts.comparisons)} answers were right on {where}", **counted
+    )
+
+
+def _counted(facts: CheckFacts) -> dict[str, Any]:
+    by_value = [c for c in facts.comparisons if c.problem in ("none", "wrong_values")]
+    return {
+        "compared": len(facts.comparisons),
+        "planned": facts.planned,
+        "workloads": tuple(dict.fromkeys(c.workload for c in facts.comparisons)),
+        "worst_abs": max((c.worst_abs for c in by_value), default=None),
+        "worst_rel": max((c.worst_rel for c in by_value), default=None),
+    }
+
+
+TOOL: Final = MeasuringTool(
+    name="check_correctness",
+    title="Check correctness",
+    description=(
+        "Is a built candidate right? Compares its answers with the reference on secret inputs: several seeds and "
+        "value distributions, every public workload, smallest first, stopping at the first wrong answer. "
+        "Needs verdict `built`. Costs about 0.1-2 device seconds. Reports the share of wrong elements, the worst "
+        "errors, the first five (index, got, want) and a pattern hint; never seeds. Next: quick_time."
+    ),
+    rung=Rung.check,
+    args=RungArgs,
+    plan=CheckPlan,
+    facts=CheckFacts,
+    report=CheckReport,
+    measure=measure,
+    judge=judge,
+    score=lambda report: None,
+    limit_s=LIMIT_S,
+    first_hold_s=4.0,
+)

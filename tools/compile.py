@@ -1,0 +1,271 @@
+"""`compile`: does the candidate build? Traced on fake tensors of the real shapes, without a device and free of it."""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from kernelgate.budget.model import CandidateId, Code, Rung, RunId, Verdict, as_tuple
+from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen, Task
+from kernelgate.tools.kit import occupancy as occupancy_rules
+from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
+from kernelgate.tools.kit.bench import Builder
+from kernelgate.tools.kit.facts import Fault, Kernel, Trace
+from kernelgate.tools.kit.occupancy import Occupancy
+from kernelgate.tools.kit.source_scan import Language, SourceScan, scan_files
+from kernelgate.tools.kit.spec import MeasuringTool, RungReport
+from kernelgate.tools.kit.wire import ChildExit
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+LIMIT_S: Final = 60.0
+MAX_KERNELS_SHOWN: Final = 12
+"""A reply stays under 4,000 tokens; each kernel takes about 150."""
+MAX_LOG_CHARS: Final = 2_000
+PACKAGE: Final = "kernelgate"
+UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
+
+
+class CompileArgs(Frozen):
+    """A new candidate; give either `source` or `files`."""
+
+    run_id: RunId
+    source: str | None = None
+    """Python text that defines `ModelNew`: the constructor and `forward` of the task's `Model`."""
+    files: dict[str, str] | None = None
+    """Several files instead: name to text; one is `candidate.py`."""
+    parent_id: CandidateId | None = None
+    """The candidate of this run that it was made from."""
+    note: Annotated[str, Field(max_length=2000)] = ""
+    """Your hypothesis: what should make it faster."""
+    up_to: UpTo = "compile"
+    """Climb on to this rung; stops at the first that refuses or fails."""
+    override_reason: OverrideReason | None = None
+    """With `up_to`: promote against the rule, out of the small exploration purse."""
+    wait_s: WaitSeconds = 40.0
+
+    @model_validator(mode="after")
+    def _one_candidate(self) -> "CompileArgs":
+        if (self.source is None) == (self.files is None):
+            given = "both" if self.source is not None else "neither"
+            raise ValueError(f"give either source (one Python text) or files (name to text); got {given}")
+        try:
+            self.candidate()
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        return self
+
+    def candidate(self) -> Candidate:
+        """The candidate that the arguments describe."""
+        return Candidate(files=self.files if self.files is not None else {ENTRY_FILE: self.source or ""})
+
+
+class CompilePlan(Frozen):
+    """Nothing to choose: all public workloads are traced."""
+
+
+class CompileFacts(Frozen):
+    """What happened, in order, up to the first failure."""
+
+    language: Language = "torch"
+    forbidden: str = ""
+    """Why the source was not even loaded; empty if it may be."""
+    fault: Fault | None = None
+    """Met in load or trace."""
+    trace: Trace | None = None
+    kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
+    notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+
+
+class KernelReport(Frozen):
+    """One compiled kernel, and how much of it fits on a multiprocessor."""
+
+    kernel: Kernel
+    occupancy: Occupancy | None
+    """None where the registers could not be read."""
+    advice: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+
+
+class CompileReport(RungReport):
+    """Whether it builds, and what it would take of the device."""
+
+    log: str = ""
+    """End of the error output of a build that failed."""
+    traced: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Workloads whose forward went through on fake tensors."""
+    kernels: Annotated[tuple[KernelReport, ...], BeforeValidator(as_tuple)] = ()
+    """Kernels of the binaries; of an autotuned one, each configuration."""
+    kernels_total: int = 0
+    notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+
+    @model_validator(mode="after")
+    def _numbers_only_of_what_was_built(self) -> "CompileReport":
+        if self.verdict is not Verdict.built and (self.kernels or self.kernels_total):
+            raise ValueError("kernels are reported of built candidates only")
+        if self.verdict is Verdict.built and self.log:
+            raise ValueError("a built candidate has no error log")
+        return self
+
+
+def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
+    """Scan, load, trace, read the binaries; stops at the first failure."""
+    scan = scan_files(builder.files)
+    facts = CompileFacts(language=scan.language, forbidden=why_forbidden(scan, builder.task))
+    if facts.forbidden or scan.language == "cuda":
+        return facts
+    fault = builder.load()
+    if fault is not None:
+        return facts.model_copy(update={"fault": fault})
+    trace = builder.trace()
+    if isinstance(trace, Fault):
+        return facts.model_copy(update={"fault": trace})
+    if trace.launches and "triton" not in builder.task.languages:
+        return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
+    kernels = builder.kernels()
+    return facts.model_copy(update={"trace": trace, "kernels": kernels, "notes": builder.notes()})
+
+
+def why_forbidden(scan: SourceScan, task: Task) -> str:
+    """Why a source may not be loaded for a task; empty if it may."""
+    if PACKAGE in scan.modules:
+        return f"it imports {PACKAGE}; a candidate may use torch, triton and its own files"
+    if scan.language not in task.languages:
+        return f"it is written in {scan.language}; this task takes {', '.join(task.languages)}"
+    return ""
+
+
+def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> CompileReport:
+    """The verdict, from the facts and from how the candidate's process ended."""
+    if exit_.kind == "cap_reached":
+        return CompileReport(
+            verdict=Verdict.build_timed_out,
+            code="HANG",
+            summary=f"it did not build within {LIMIT_S:g} s: use fewer autotune configurations or unroll less",
+        )
+    if facts is None:
+        return _failed("CRASH", "its process ended before the build did" + _ended(exit_))
+    if facts.forbidden:
+        return CompileReport(verdict=Verdict.forbidden, summary=facts.forbidden)
+    if facts.fault is not None:
+        return _of_fault(facts.fault, exit_)
+    if facts.language == "cuda":
+        return CompileReport(
+            verdict=Verdict.needs_device,
+            summary="inline C++ and CUDA sources are built on a GPU host only: write it in Triton, or run there",
+        )
+    trace = facts.trace
+    if trace is None:
+        return _failed("CRASH", "its process ended before forward did" + _ended(exit_))
+    if not trace.complete and (facts.language == "triton" or trace.launches):
+        return _needs_device(trace)
+    return _built(facts, trace)
+
+
+def _of_fault(fault: Fault, exit_: ChildExit) -> CompileReport:
+    where = {"load": "when imported", "construct": "when constructed"}.get(fault.stage, "in a trial forward")
+    log = trimmed_log(fault.log)
+    if fault.kind == "out_of_memory":
+        return _failed("OOM", f"it ran out of memory {where}: {fault.error}", log)
+    if fault.kind == "gone":
+        return _failed("CRASH", f"its process ended {where}{_ended(exit_)}", log)
+    if fault.kind == "broken_protocol":
+        return _failed("FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}", log)
+    return _failed(None, f"it failed {where}: {fault.error}", log)
+
+
+def _failed(code: Code | None, summary: str, log: str = "") -> CompileReport:
+    return CompileReport(verdict=Verdict.build_failed, code=code, summary=summary, log=log)
+
+
+def _ended(exit_: ChildExit) -> str:
+    if exit_.kind == "signalled":
+        return f", by signal {exit_.status}"
+    return f", with status {exit_.status}" if exit_.kind == "exited" else ""
+
+
+def _needs_device(trace: Trace) -> CompileReport:
+    if trace.needs_values:
+        why = "it reads values of tensors on the host (.item(), a condition, a mask), which needs a GPU to build"
+    else:
+        why = "it does what cannot be traced without a GPU"
+    return CompileReport(
+        verdict=Verdict.needs_device,
+        summary=f"{why}: {trace.error}",
+        traced=trace.workloads[:-1],
+    )
+
+
+def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
+    reports = [_kernel_report(kernel) for kernel in facts.kernels]
+    reports.sort(key=lambda report: not report.advice)
+    notes = list(facts.notes)
+    if not trace.complete:
+        notes.append(f"forward could not be followed to its end without real values ({trace.error}); the check will")
+    if trace.configurations_skipped:
+        notes.append(
+            f"{trace.configurations_skipped} autotune configurations were left out; they compile on the device"
+        )
+    if facts.language == "triton" and not trace.launches:
+        notes.append("forward launched no Triton kernel")
+    if len(reports) > MAX_KERNELS_SHOWN:
+        notes.append(f"{MAX_KERNELS_SHOWN} of {len(reports)} compiled kernels are shown, those with advice first")
+    kernels = f", {len(reports)} kernels compiled for {facts.kernels[0].target}" if reports else ""
+    return CompileReport(
+        verdict=Verdict.built,
+        summary=f"it builds{kernels}; next: check_correctness",
+        traced=trace.workloads if trace.complete else trace.workloads[:-1],
+        kernels=tuple(reports[:MAX_KERNELS_SHOWN]),
+        kernels_total=len(reports),
+        notes=tuple(notes),
+    )
+
+
+def _kernel_report(kernel: Kernel) -> KernelReport:
+    if kernel.registers == 0 or kernel.target not in occupancy_rules.LIMITS:
+        return KernelReport(kernel=kernel, occupancy=None)
+    found = occupancy_rules.occupancy(kernel, kernel.target)
+    return KernelReport(kernel=kernel, occupancy=found, advice=occupancy_rules.advice(kernel, found))
+
+
+_FRAME = re.compile(r'^  File "([^"]*)", line')
+_CANDIDATE_PATH = re.compile(r'File "[^"]*/candidate/([^"/]+)"')
+
+
+def trimmed_log(log: str) -> str:
+    """The end of a traceback: frames of the candidate's own files only, without the folders that they lay in."""
+    kept: list[str] = []
+    keeping = True
+    for line in log.splitlines():
+        frame = _FRAME.match(line)
+        if frame:
+            keeping = _CANDIDATE_PATH.search(line) is not None or "/" not in frame[1].strip("<>")
+            keeping = keeping and not frame[1].startswith("<frozen")
+        elif not line.startswith("    "):
+            keeping = True
+        if keeping:
+            kept.append(_CANDIDATE_PATH.sub(r'File "\1"', line))
+    return "\n".join(kept)[-MAX_LOG_CHARS:]
+
+
+def _no_score(report: Any) -> None:
+    return
+
+
+TOOL: Final = MeasuringTool(
+    name="compile",
+    title="Compile a candidate",
+    description=(
+        "Register a candidate and see whether it builds; returns its candidate_id for the later tools. Uses no device "
+        "time. Pass source (defines ModelNew) or files, the parent_id it came from, and your hypothesis as note. It is "
+        "traced on the task's real shapes; Triton kernels are compiled for the run's GPU target, with registers, "
+        "spills, shared memory, occupancy and advice. Same source, same id. up_to climbs several rungs in one call. "
+        "Next: check_correctness."
+    ),
+    rung=Rung.compile,
+    args=CompileArgs,
+    plan=CompilePlan,
+    facts=CompileFacts,
+    report=CompileReport,
+    measure=measure,
+    judge=judge,
+    score=_no_score,
+    limit_s=LIMIT_S,
+    first_hold_s=0.0,
+)

@@ -1,0 +1,95 @@
+"""`get_task`: the reference and what a candidate must look like."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from kernelgate.budget.model import as_tuple
+from kernelgate.tasks.model import Frozen, Precision, Tolerance
+from kernelgate.tools.kit.book import Book
+from kernelgate.tools.kit.envelope import Answer, NextStep, WorkloadView
+from kernelgate.tools.kit.spec import BookTool
+from pydantic import BeforeValidator, JsonValue
+
+CANDIDATE_FORM: Final = (
+    "candidate.py defines class ModelNew(torch.nn.Module) with the constructor and forward of Model. Name parameters "
+    "as Model does, or create them in the same order, so that both get the same weights. It may use torch, Triton or "
+    "inline CUDA and bring more files. It must not change its inputs. It is judged on secret inputs, on all workloads "
+    "and on hidden shapes."
+)
+
+
+class GetTaskArgs(Frozen):
+    """Which task."""
+
+    task: str
+    """Name from list_tasks."""
+
+
+class TaskDetails(Answer):
+    """A task as the agent may see it."""
+
+    name: str
+    title: str
+    digest: str
+    source: str
+    """The reference file: Model, get_inputs, get_init_inputs."""
+    workloads: Annotated[tuple[WorkloadView, ...], BeforeValidator(as_tuple)]
+    held_out_workloads: int
+    """Hidden shapes, judged at precise_time."""
+    tolerances: dict[str, Tolerance]
+    """Per dtype: |got - want| <= atol + rtol * |want|."""
+    distributions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    precision: Precision
+    languages: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    baselines: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    own_kernel: str | None
+    """The user's kernel that a run starts from, if the task names one."""
+    candidate_form: str
+
+
+async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
+    """The public part of a task."""
+    task = await book.task(args.task)
+    public = [workload for workload in task.workloads if not workload.held_out]
+    return TaskDetails(
+        summary=f"{task.title}: {len(public)} public workloads, {len(task.workloads) - len(public)} hidden ones.",
+        name=task.name,
+        title=task.title,
+        digest=task.digest,
+        source=task.source,
+        workloads=tuple(WorkloadView(name=w.name, set=_json(w.overrides), devices=w.devices) for w in public),
+        held_out_workloads=len(task.workloads) - len(public),
+        tolerances={dtype: task.tolerance(dtype) for dtype in ("float32", "float16", "bfloat16")},
+        distributions=task.distributions,
+        precision=task.precision,
+        languages=task.languages,
+        baselines=task.baselines,
+        own_kernel=task.baseline_kernel,
+        candidate_form=CANDIDATE_FORM,
+        next_steps=(NextStep(tool="start_run", arguments={"task": task.name}, why="open a run with a budget"),),
+        ledger_head=await book.head(),
+    )
+
+
+def _json(overrides: Mapping[str, object]) -> dict[str, JsonValue]:
+    def plain(value: object) -> JsonValue:
+        if isinstance(value, tuple | list):
+            return [plain(item) for item in value]
+        assert isinstance(value, int | float | bool | str)
+        return value
+
+    return {name: plain(value) for name, value in overrides.items()}
+
+
+TOOL: Final = BookTool(
+    name="get_task",
+    title="Read a task",
+    description=(
+        "The reference source, public workloads, tolerances and precision policy of one task, and what a candidate must "
+        "look like. Free. Next: start_run."
+    ),
+    args=GetTaskArgs,
+    report=TaskDetails,
+    read_only=True,
+    answer=answer,
+)

@@ -1,0 +1,120 @@
+"""The ports that a tool measures through. Implemented in `tools/worker`, faked in the tests."""
+
+import random
+from collections.abc import Mapping
+from typing import Protocol
+
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import (
+    Block,
+    Ceilings,
+    Comparison,
+    Fault,
+    Kernel,
+    OperatorProfile,
+    Prepared,
+    ReferenceFacts,
+    Side,
+    Trace,
+    Trial,
+    WorkloadFacts,
+)  # fmt: skip
+from kernelgate.tools.kit.wire import DeviceRef
+
+
+class Bench(Protocol):
+    """The referee's view of one call: a task it holds, and one candidate in a process of its own.
+
+    Only the referee ever sees expected outputs, seeds and orders. Methods that involve the candidate return a
+    `Fault` where the candidate failed; they raise only for faults of ours.
+    """
+
+    @property
+    def task(self) -> Task:
+        """The task of the call."""
+        ...
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device of the call."""
+        ...
+
+    @property
+    def secret(self) -> random.Random:
+        """Randomness from the operating system, drawn after the candidate was loaded; never leaves the referee."""
+        ...
+
+    def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Tell the waiting client how far the call is."""
+        ...
+
+    def workloads(self, *, held_out: bool) -> tuple[WorkloadFacts, ...]:
+        """The workloads of this device, smallest (bytes in and out) first."""
+        ...
+
+    def load(self) -> Fault | None:
+        """Have the candidate's module imported and `ModelNew` found."""
+        ...
+
+    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
+        """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed."""
+        ...
+
+    def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
+        """Make a workload ready for `block` on both sides: fresh input pool, expected outputs, first calls."""
+        ...
+
+    def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
+        """Time calls in a row on the prepared workload; with `verify`, compare the outputs that were kept."""
+        ...
+
+    def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
+        """Time by operator in the candidate's process."""
+        ...
+
+    def ceilings(self) -> Ceilings:
+        """Bandwidth and arithmetic of the device; measured once by a referee, on the house."""
+        ...
+
+    def reference(self, workload: str, distribution: Distribution) -> ReferenceFacts:
+        """The reference judged by itself: run twice on the same input."""
+        ...
+
+    def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
+        """Mutant answers under the task's tolerance."""
+        ...
+
+
+class Builder(Protocol):
+    """The view of the compile rung: no device, no lease; the candidate's process traces, a trusted one reads."""
+
+    @property
+    def task(self) -> Task:
+        """The task of the call."""
+        ...
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device that the run is on."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The candidate's files: name → text."""
+        ...
+
+    def load(self) -> Fault | None:
+        """Have the candidate's module imported and `ModelNew` found."""
+        ...
+
+    def trace(self) -> Trace | Fault:
+        """Construct and run forward on fake tensors of each public workload; Triton kernels compile on the way."""
+        ...
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Read the binaries that the trace left in the candidate's cache. Done in the trusted process."""
+        ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What `kernels` could not read, and what to do about it; one sentence each."""
+        ...

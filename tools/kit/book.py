@@ -1,0 +1,164 @@
+"""The book as tools may see it: one account's tasks, runs, candidates and jobs, behind a port."""
+
+from typing import Annotated, Protocol
+
+from kernelgate.budget.model import Budget, CandidateId, JobId, RunId, as_tuple
+from kernelgate.tasks.model import Frozen, Task
+from kernelgate.tools.kit.envelope import JobView, NextStep, Remaining
+from pydantic import BeforeValidator, Field, JsonValue
+
+
+class ToolMistake(Exception):
+    """The arguments cannot be served: its one sentence says what, why and what is allowed, and reaches the client."""
+
+
+class TaskRow(Frozen):
+    """One task of the catalogue."""
+
+    name: str
+    title: str
+    group: str
+    unavailable: str = ""
+    """Why it cannot be run here; empty if it can."""
+
+
+class RunWish(Frozen):
+    """What an agent asks of a new run. Budgets may be lower than the server's caps, never higher."""
+
+    task: str
+    rule: str
+    budget: Budget
+    asked: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Fields of the budget that the agent named; the others come from the server's caps."""
+    device: str
+    idempotency_key: str | None
+
+
+class RunView(Frozen):
+    """A run as its agent sees it."""
+
+    run_id: RunId
+    task: str
+    rule: str
+    rule_parameters: dict[str, float]
+    device: str
+    """`cpu`, `cuda:0`, …"""
+    device_unit: str
+    """What `device_s` counts on this device: `gpu_s` or `cpu_s`."""
+    environment_id: str
+    environment: dict[str, JsonValue]
+    budget: Budget
+    remaining: Remaining
+    prices_s: dict[str, float]
+    """Expected device seconds per rung."""
+    spent_s: dict[str, float]
+    """Device seconds settled per rung."""
+    noise_floor: float | None = None
+    """Half width of what this device calls equal: gaps below are no gain. None before the first precise_time."""
+    incumbent: CandidateId | None = None
+    incumbent_ratio: float | None = None
+    open: bool = True
+
+
+class CandidateRow(Frozen):
+    """One line about a candidate."""
+
+    candidate_id: CandidateId
+    parent_id: CandidateId | None
+    note: str
+    language: str
+    furthest: str = ""
+    """Highest rung with a result."""
+    verdict: str = ""
+    """Of that rung."""
+    ratio: float | None = None
+    """Baseline time / candidate time at the dearest timing rung: above 1 is faster."""
+    low: float | None = None
+    high: float | None = None
+    spent_s: float = 0.0
+
+
+class ResultView(Frozen):
+    """One result of a candidate."""
+
+    rung: str
+    verdict: str
+    code: str = ""
+    report: dict[str, JsonValue]
+    charged_s: float
+    replayed: bool
+    created_utc: str
+
+
+class ArtifactRow(Frozen):
+    """Something too long for a reply: read it with `get_candidate` by offset, limit and grep."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class CandidateView(Frozen):
+    """A candidate with what is known of it."""
+
+    row: CandidateRow
+    run_id: RunId
+    sha256: str
+    notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    results: Annotated[tuple[ResultView, ...], BeforeValidator(as_tuple)] = ()
+    artifacts: Annotated[tuple[ArtifactRow, ...], BeforeValidator(as_tuple)] = ()
+
+
+class TextPage(Frozen):
+    """A window of a text."""
+
+    name: str
+    text: str
+    offset: int = Field(ge=0)
+    next_offset: int | None = None
+    """Where to read on; None at the end."""
+    total_lines: int
+
+
+class Book(Protocol):
+    """What the look-up tools ask. Ids of another account read as unknown; mistakes raise `ToolMistake`."""
+
+    async def tasks(self) -> tuple[TaskRow, ...]:
+        """All tasks, in order of name."""
+        ...
+
+    async def task(self, name: str) -> Task:
+        """One task that can be run."""
+        ...
+
+    async def start_run(self, wish: RunWish) -> RunView:
+        """Qualify the task if nobody did in this environment, then open a run (or return the one of that key)."""
+        ...
+
+    async def run(self, run_id: RunId) -> RunView:
+        """One run of this account."""
+        ...
+
+    async def candidates(self, run_id: RunId) -> tuple[CandidateRow, ...]:
+        """The candidates of a run, oldest first."""
+        ...
+
+    async def candidate(self, candidate_id: CandidateId) -> CandidateView:
+        """One candidate of this account."""
+        ...
+
+    async def text(self, candidate_id: CandidateId, name: str) -> str:
+        """A source file or an artifact of a candidate, by name."""
+        ...
+
+    async def job(self, job_id: JobId, *, wait_s: float, cancel: bool) -> JobView:
+        """A job of this account, after waiting for its end or asking it to stop."""
+        ...
+
+    async def next_steps(self, run_id: RunId, candidate_id: CandidateId | None) -> tuple[NextStep, ...]:
+        """What makes sense now, each with its price and whether it is allowed."""
+        ...
+
+    async def head(self) -> str:
+        """`seq:hash` of the last event."""
+        ...

@@ -1,0 +1,158 @@
+"""What the device side reports: numbers and facts, never verdicts. Judged in the server, untrusted where marked."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from kernelgate.budget.model import as_tuple
+from kernelgate.tasks.model import Distribution, Frozen
+from kernelgate.tasks.qualify import Qualification as Qualification
+from kernelgate.tasks.qualify import ReferenceFacts as ReferenceFacts
+from kernelgate.tasks.qualify import Trial as Trial
+from pydantic import BeforeValidator, Field
+
+Side: TypeAlias = Literal["baseline", "candidate"]
+
+
+class Fault(Frozen):
+    """The candidate did not answer as it should; whoever meets one stops there and reports it."""
+
+    kind: Literal["raised", "gone", "out_of_memory", "broken_protocol"]
+    """`gone`: its process ended or was killed; how is in `ChildExit`."""
+    stage: Literal["load", "construct", "forward", "block", "profile", "trace"]
+    error: str = ""
+    """Exception type and message, at most 500 characters."""
+    log: str = ""
+    """End of the traceback, at most 4,000 characters. Written by the candidate: text for the agent, never data."""
+
+
+class WorkloadFacts(Frozen):
+    """One workload as the referee built it."""
+
+    name: str
+    held_out: bool
+    bytes_in: int
+    """Inputs and weights."""
+    bytes_out: int
+    flops: int
+    """Of the reference, by torch's flop counter (matrix products and convolutions only); 0 if it counts none."""
+
+
+class Mismatch(Frozen):
+    """One wrong element. Values as text, so that nan and inf can be shown."""
+
+    index: Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
+    got: str
+    want: str
+
+
+class Comparison(Frozen):
+    """One answer compared with the expected one in the referee."""
+
+    workload: str
+    distribution: Distribution
+    problem: Literal["none", "wrong_type", "wrong_shape", "wrong_dtype", "wrong_values", "nonfinite", "input_mutation"]
+    got: str = ""
+    """For wrong type, shape, dtype: what came, e.g. `float32 [4, 8] strides [8, 1]`."""
+    want: str = ""
+    output: str = ""
+    """Which output of several, e.g. `[1]` or `['logits']`; empty for a single tensor."""
+    wrong_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of elements outside the tolerance."""
+    worst_abs: float = 0.0
+    worst_rel: float = 0.0
+    first: Annotated[tuple[Mismatch, ...], BeforeValidator(as_tuple)] = ()
+    """The first five wrong elements."""
+    untouched_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of the lent answer buffer that still holds its poison."""
+    pattern: str = ""
+    """Where the wrong elements lie, if they form a pattern: `only the last 37 of 1000 rows`."""
+    looks_like: Literal["", "zeros", "input", "constant", "previous_output"] = ""
+    """What the wrong answer equals, if it equals something telling."""
+
+
+class Prepared(Frozen):
+    """A workload made ready for timing on both sides: fresh inputs lent, first calls done."""
+
+    workload: WorkloadFacts
+    prepare_s: float
+    """Wall clock from loading to the end of the candidate's first call."""
+    candidate_us: float
+    """Referee's wall clock of one warm candidate call, to size blocks with."""
+    baseline_us: float
+
+
+class Block(Frozen):
+    """Calls timed in a row on one side, over a pool of inputs in an order that only the referee knew beforehand."""
+
+    side: Side
+    workload: str
+    samples_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+    """One per call. Of the candidate: its own clock, so a claim."""
+    wall_us: float
+    """The whole block by the referee's clock, hand-over included."""
+    comparison: Comparison | None = None
+    """Of the outputs kept from the timed calls, if this block was verified."""
+
+
+class Operator(Frozen):
+    """One row of a profile."""
+
+    name: str
+    calls: int
+    self_us: float
+    share: float
+
+
+class OperatorProfile(Frozen):
+    """Time by operator over some warm calls. Written by the candidate's process: a description, not evidence."""
+
+    workload: str
+    calls: int
+    call_us: float
+    operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)]
+    """Largest first, at most 20."""
+
+
+class Ceilings(Frozen):
+    """Measured ceilings of the device, in the referee, paid by the house."""
+
+    copy_gb_s: float
+    """Read plus write of a large copy."""
+    cache_gb_s: float = 0.0
+    """The same of a copy that stays in the cache; 0 if unknown."""
+    matmul_gflop_s: float
+    """A float32 matrix product under the task's precision policy."""
+
+
+class Kernel(Frozen):
+    """One compiled kernel, read from its binary."""
+
+    name: str
+    target: str
+    """`sm_90`"""
+    registers: int
+    spill_bytes: int
+    """Local memory per thread: what did not fit into registers."""
+    shared_bytes: int
+    warps: int
+    """Warps per block."""
+    tensor_cores: bool
+    """The binary has matrix instructions (HMMA, QGMMA, …)."""
+    vector_loads: bool
+    """The binary has 64- or 128-bit global loads, or bulk copies."""
+
+
+class Trace(Frozen):
+    """What a trace of the candidate on fake tensors of the real shapes showed."""
+
+    on: Literal["fake_cuda", "fake_cpu"]
+    workloads: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    complete: bool
+    """Each public workload's forward went through."""
+    needs_values: bool = False
+    """It asked a tensor for its values, which a fake one does not have."""
+    launches: int = 0
+    """Triton kernels launched during the trace."""
+    configurations_skipped: int = 0
+    """Of autotuned kernels: left for the device, because there were too many or they took too long."""
+    error: str = ""
+    """What fake tensors could not do; not a fault of the candidate."""

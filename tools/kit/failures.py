@@ -1,0 +1,79 @@
+"""From a fault or a wrong answer to a verdict: the same words on every rung. Pure."""
+
+from typing import NamedTuple
+
+from kernelgate.budget.model import Code, Verdict
+from kernelgate.tools.kit.facts import Comparison, Fault
+from kernelgate.tools.kit.wire import ChildExit
+
+SIGKILL = 9
+LOOKS_LIKE: dict[str, tuple[Code, str]] = {
+    "zeros": ("CONSTANT", "the answer is all zeros"),
+    "constant": ("CONSTANT", "the answer is one constant"),
+    "input": ("PASSTHROUGH", "the answer is the input"),
+    "previous_output": ("OUTPUT_REPLAY", "the answer is that of an earlier call"),
+}
+
+
+class Failure(NamedTuple):
+    """A verdict against a candidate, with its class and one sentence."""
+
+    verdict: Verdict
+    code: Code | None
+    summary: str
+
+
+def of_exit(exit_: ChildExit, limit_s: float) -> Failure | None:
+    """What the way the candidate's process ended says, or None if it ended as it should."""
+    if exit_.kind == "cap_reached":
+        return Failure(Verdict.timed_out, "HANG", f"it did not finish within {limit_s:g} s and was stopped")
+    if exit_.kind == "signalled":
+        if exit_.status == SIGKILL:
+            return Failure(Verdict.out_of_memory, "OOM", "its process was killed by the kernel, most likely for memory")
+        return Failure(Verdict.crashed, "CRASH", f"its process died of signal {exit_.status}")
+    if exit_.kind == "exited":
+        return Failure(Verdict.crashed, "CRASH", f"its process left with status {exit_.status} before it answered")
+    return None
+
+
+def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
+    """What a candidate that did not answer as it should is told."""
+    if fault.kind == "out_of_memory":
+        return Failure(Verdict.out_of_memory, "OOM", f"it ran out of memory in {fault.stage}: {fault.error}")
+    if fault.kind == "broken_protocol":
+        return Failure(
+            Verdict.suspicious, "FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}"
+        )
+    if fault.kind == "raised":
+        return Failure(Verdict.crashed, "CRASH", f"it raised in {fault.stage}: {fault.error}")
+    ended = of_exit(exit_, limit_s)
+    return ended or Failure(Verdict.crashed, "CRASH", f"its process was gone in {fault.stage}")
+
+
+def of_comparison(comparison: Comparison) -> Failure:
+    """What a wrong answer is told; the comparison must have a problem."""
+    where = f"workload {comparison.workload}, distribution {comparison.distribution}"
+    output = f" (output {comparison.output})" if comparison.output else ""
+    if comparison.problem == "input_mutation":
+        return Failure(Verdict.input_mutation, "INPUT_MUTATION", f"it changed its inputs on {where}: work on a copy")
+    if comparison.problem in ("wrong_type", "wrong_shape", "wrong_dtype"):
+        verdict = Verdict(comparison.problem)
+        code: Code | None = "LAZY_OUTPUT" if verdict is Verdict.wrong_type else None
+        return Failure(verdict, code, f"on {where}{output} it returned {comparison.got}, expected {comparison.want}")
+    if comparison.problem == "nonfinite":
+        return Failure(Verdict.nonfinite, "NONFINITE", f"on {where}{output} nan or inf stand where the reference has none, or are missing")  # fmt: skip
+    return _wrong_values(comparison, where + output)
+
+
+def _wrong_values(comparison: Comparison, where: str) -> Failure:
+    share = f"{comparison.wrong_share:.2%} of the elements are wrong on {where}"
+    worst = f"worst absolute error {comparison.worst_abs:.3g}, relative {comparison.worst_rel:.3g}"
+    code: Code | None = None
+    hint = ""
+    if comparison.looks_like:
+        code, hint = LOOKS_LIKE[comparison.looks_like]
+    elif comparison.untouched_share > 0:
+        code, hint = "STALE_MEMORY", f"{comparison.untouched_share:.2%} of the answer was never written"
+    elif comparison.pattern:
+        hint = comparison.pattern
+    return Failure(Verdict.wrong_values, code, f"{share}; {worst}" + (f"; {hint}" if hint else ""))

@@ -1,0 +1,158 @@
+"""The numbers that both timing rungs report, and the failures that both share. Pure."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from kernelgate.budget.model import Verdict, as_tuple
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit import failures
+from kernelgate.tools.kit.facts import Ceilings, Fault, WorkloadFacts
+from kernelgate.tools.kit.failures import Failure
+from kernelgate.tools.kit.pairing import WorkloadTiming
+from kernelgate.tools.kit.statistics import Bounds, geometric_mean
+from kernelgate.tools.kit.wire import ChildExit
+from pydantic import BeforeValidator
+
+FORGED_SLACK: Final = 1.10
+"""Own and outside clock may differ by so much before the claim is suspicious: scheduling noise on a busy host."""
+PHYSICS_SLACK: Final = 0.5
+"""A claim under half of the physical bound is impossible; the ceilings are measured, not data-sheet, values."""
+NEAR_BOUND: Final = 1.05
+
+
+class TimingFacts(Frozen):
+    """Pairs of each measured workload, or what kept the candidate from being measured."""
+
+    timings: Annotated[tuple[WorkloadTiming, ...], BeforeValidator(as_tuple)] = ()
+    ceilings: Ceilings | None = None
+    fault: Fault | None = None
+    """While loading."""
+
+
+class WorkloadRatio(Frozen):
+    """One workload's result. Ratios are baseline time / candidate time: above 1 the candidate is faster."""
+
+    workload: str
+    """Held-out workloads are named `held_out_1`, …: their shapes stay hidden."""
+    ratio: float
+    low: float
+    high: float
+    """95 % interval."""
+    outside_ratio: float | None = None
+    """The same by the referee's wall clock, which a candidate cannot touch; None if too few blocks."""
+    outside_low: float | None = None
+    outside_high: float | None = None
+    candidate_us: float
+    baseline_us: float
+    pairs: int
+    bound_us: float | None = None
+    """Least time that the task's bytes and operations need at the device's measured ceilings."""
+
+
+def bound_us(workload: WorkloadFacts, ceilings: Ceilings, *, cached: bool) -> float:
+    """Least time of a workload, µs: its bytes at bandwidth or its operations at rate, whichever is longer.
+
+    With `cached`, bytes count at the bandwidth of the cache: the bound that nothing can beat.
+    """
+    bandwidth = max(ceilings.cache_gb_s, ceilings.copy_gb_s) if cached else ceilings.copy_gb_s
+    bytes_us = (workload.bytes_in + workload.bytes_out) / (bandwidth * 1e3) if bandwidth > 0 else 0.0
+    flops_us = workload.flops / (ceilings.matmul_gflop_s * 1e3) if ceilings.matmul_gflop_s > 0 else 0.0
+    return max(bytes_us, flops_us)
+
+
+def public_name(timing: WorkloadTiming, held_out_index: int) -> str:
+    """What the agent may call a workload."""
+    return f"held_out_{held_out_index}" if timing.workload.held_out else timing.workload.name
+
+
+def public_names(timings: Sequence[WorkloadTiming]) -> list[str]:
+    """The names of all, held-out ones numbered."""
+    names: list[str] = []
+    hidden = 0
+    for timing in timings:
+        hidden += timing.workload.held_out
+        names.append(public_name(timing, hidden))
+    return names
+
+
+def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> WorkloadRatio | None:
+    """A workload's numbers, or None if it has too few pairs for a 95 % interval."""
+    own = timing.bounds(0.95)
+    if own is None:
+        return None
+    outside = timing.outside_bounds(0.95)
+    return WorkloadRatio(
+        workload=name,
+        ratio=own.median,
+        low=own.low,
+        high=own.high,
+        outside_ratio=outside.median if outside else None,
+        outside_low=outside.low if outside else None,
+        outside_high=outside.high if outside else None,
+        candidate_us=timing.candidate_us(),
+        baseline_us=timing.baseline_us(),
+        pairs=len(timing.pairs),
+        bound_us=bound_us(timing.workload, ceilings, cached=False) if ceilings else None,
+    )
+
+
+def combined(bounds: Sequence[Bounds]) -> Bounds:
+    """Geometric mean over workloads; the ends of the interval are the means of the ends, which is conservative."""
+    return Bounds(
+        geometric_mean([b.median for b in bounds]),
+        geometric_mean([max(b.low, 1e-9) for b in bounds]),
+        geometric_mean([b.high for b in bounds]),
+    )
+
+
+def failure_of(facts: TimingFacts | None, exit_: ChildExit, limit_s: float) -> Failure | None:
+    """A fault, a wrong timed output or a bad end, if there is one."""
+    if facts is None:
+        ended = failures.of_exit(exit_, limit_s)
+        return ended or Failure(Verdict.crashed, "CRASH", "it ended before the measurement did")
+    if facts.fault is not None:
+        return failures.of_fault(facts.fault, exit_, limit_s)
+    for timing, name in zip(facts.timings, public_names(facts.timings), strict=True):
+        if timing.fault is not None:
+            return failures.of_fault(timing.fault, exit_, limit_s)
+        if timing.wrong is not None:
+            return _wrong_while_timed(timing, name)
+    return failures.of_exit(exit_, limit_s)
+
+
+def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
+    assert timing.wrong is not None
+    failure = failures.of_comparison(timing.wrong.model_copy(update={"workload": name}))
+    if timing.workload.held_out:
+        return failure._replace(code="SHAPE_FIT", summary=f"{failure.summary} (a shape that it was not shown)")
+    if failure.verdict is Verdict.wrong_values:
+        # It was right when checked and wrong when timed: a fact about when it works, not only about its values.
+        return failure._replace(code=failure.code or "PHASE_SNIFF", summary=f"an output of a timed call is wrong: {failure.summary}")  # fmt: skip
+    return failure
+
+
+def forged(timing: WorkloadTiming) -> str:
+    """The two numbers of a claim that the referee's clock contradicts; empty if it does not."""
+    own, outside = timing.bounds(0.998), timing.outside_bounds(0.95)
+    if own is None or outside is None or own.low <= outside.high * FORGED_SLACK:
+        return ""
+    return f"its own clock says {own.median:.3g}x, the referee's {outside.median:.3g}x"
+
+
+def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:
+    """The two numbers of a claim that beats physics; empty if it does not."""
+    if ceilings is None or not timing.pairs:
+        return ""
+    least = bound_us(timing.workload, ceilings, cached=True)
+    claimed = timing.candidate_us()
+    if claimed >= least * PHYSICS_SLACK:
+        return ""
+    return f"it claims {claimed:.3g} µs where its bytes and operations need {least:.3g} µs"
+
+
+def stop_advice(ratios: Sequence[WorkloadRatio]) -> str:
+    """Said when each workload runs within 5 % of its bound."""
+    bounds = [r for r in ratios if r.bound_us]
+    if bounds and all(r.candidate_us <= (r.bound_us or 0.0) * NEAR_BOUND for r in bounds):
+        return "Every workload runs within 5 % of the roofline bound: stop, there is nothing left to gain."
+    return ""

@@ -1,0 +1,116 @@
+"""All that crosses between server and supervisor: frames of a 4-byte big-endian length and JSON of at most 1 MiB."""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from kernelgate.budget.model import as_tuple
+from kernelgate.tasks.model import DeviceKind, Frozen, Task
+from pydantic import BeforeValidator, Field, JsonValue
+
+FRAME_LIMIT_BYTES: Final = 1 << 20
+LOG_LIMIT_BYTES: Final = 32 << 10
+"""Kept of a candidate's output: the first and the last half of this; the middle is counted and dropped."""
+
+
+class DeviceRef(Frozen):
+    """One device of this host."""
+
+    kind: DeviceKind
+    index: int = 0
+    """CUDA ordinal; 0 on the CPU."""
+    uid: str = "cpu"
+    """GPU UUID, or `cpu`: names the lease."""
+    target: str = "sm_90"
+    """GPU architecture that Triton candidates are compiled for."""
+    threads: int = 1
+    """Torch threads of referee and candidate on the CPU device."""
+
+
+class WorkerRequest(Frozen):
+    """One procedure on one candidate."""
+
+    op: Literal["call"] = "call"
+    request_id: int
+    procedure: str
+    """Name of a measuring tool, or of a house procedure (`qualify`, `probe`)."""
+    task: Task
+    files: dict[str, str] = Field(default_factory=dict)
+    """The candidate's files; empty for a house procedure that needs none."""
+    digest: str = ""
+    """The candidate's digest."""
+    plan: dict[str, JsonValue] = Field(default_factory=dict)
+    """Validated again by the procedure's plan model."""
+    device: DeviceRef
+    lease: bool
+    """Whether the device is used: compile needs none."""
+    cap_s: float = Field(gt=0)
+    """Kill the candidate after so many seconds: of the lease where there is one, else of work."""
+    state_dir: str
+    """Private scratch and compile caches of candidates live under it."""
+
+
+class Cancel(Frozen):
+    """Stop the work of a request; its reply still comes, with exit `cancelled`."""
+
+    op: Literal["cancel"] = "cancel"
+    request_id: int
+
+
+class ChildExit(Frozen):
+    """How the candidate's process ended, as the supervisor saw it. Trusted."""
+
+    kind: Literal["finished", "exited", "signalled", "cap_reached", "cancelled", "not_started"]
+    """`finished`: after its last answer; `exited`/`signalled`: before; `cap_reached`: we killed it at `cap_s`."""
+    status: int = 0
+    """Exit status, or the number of the signal."""
+
+
+class WorkerReply(Frozen):
+    """What came of a request."""
+
+    op: Literal["reply"] = "reply"
+    request_id: int
+    facts: JsonValue = None
+    """The procedure's facts model as JSON; None if the conductor could not finish."""
+    exit: ChildExit
+    fault: str = ""
+    """A fault of ours (referee died, no memory, cannot fork): one sentence. The call costs nothing then."""
+    lease_s: float = 0.0
+    """Held for this call, less `house_s`."""
+    house_s: float = 0.0
+    """Of the lease: rebuilding the referee, calibration."""
+    prepare_s: float = 0.0
+    queue_s: float = 0.0
+    """Waited for the lease."""
+    wall_s: float = 0.0
+    """From the start of the work to the reply, without `queue_s`."""
+    log: str = ""
+    """The candidate's stdout and stderr, bounded."""
+    log_dropped_bytes: int = 0
+    observation: dict[str, JsonValue] = Field(default_factory=dict)
+    """Device state while measuring: clocks, load, confinement."""
+
+
+class Progress(Frozen):
+    """How far a request is."""
+
+    op: Literal["progress"] = "progress"
+    request_id: int
+    stage: str
+    done: int = 0
+    total: int = 0
+
+
+class Hello(Frozen):
+    """First frame of a supervisor."""
+
+    op: Literal["hello"] = "hello"
+    pid: int
+    torch: str
+    triton: str
+    confinement: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    """What holds candidates on this host, one sentence each, best first; `doctor` prints them."""
+    gaps: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """What does not, with what to do about it."""
+
+
+FromSupervisor: TypeAlias = Hello | Progress | WorkerReply

@@ -1,0 +1,228 @@
+"""`precise_time`: is the candidate faster, and by how much? Paired blocks until the class is certain."""
+
+import time
+from typing import Annotated, Final, Literal
+
+from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.arguments import PromotionArgs
+from kernelgate.tools.kit.bench import Bench
+from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
+from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
+from kernelgate.tools.kit.statistics import Bounds
+from kernelgate.tools.kit.timing_report import (
+    TimingFacts,
+    WorkloadRatio,
+    combined,
+    failure_of,
+    forged,
+    impossible,
+    public_names,
+    ratio_of,
+    stop_advice,
+)  # fmt: skip
+from kernelgate.tools.kit.wire import ChildExit
+from pydantic import BeforeValidator, Field, model_validator
+
+LIMIT_S: Final = 90.0
+LOOKS: Final = (12, 24, 48, 96, 192)
+"""The only numbers of pairs at which a class is decided: peeking at each pair inflates false gains."""
+LOOK_CONFIDENCE: Final = 0.998
+"""At each look; five looks at 99.8 % keep false classes under 1 %."""
+TIGHT: Final = 0.005
+"""Half width of the 95 % interval at which more pairs would not change what anybody does."""
+LEAST_FLOOR: Final = 0.005
+"""No gap under 0.5 % is called a gain, however quiet the device."""
+WORKLOAD_CAP_S: Final = 5.0
+
+WorkloadClass = Literal["faster", "same", "slower", "ambiguous"]
+
+
+class PrecisePlan(Frozen):
+    """What the referee needs to know to stop early."""
+
+    floor: float = Field(default=LEAST_FLOOR, ge=0)
+    """Largest gap that this device makes of the baseline against itself (A/A)."""
+    looks: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = LOOKS
+    held_out: bool = True
+
+
+class PreciseReport(RungReport):
+    """A class, and by how much."""
+
+    ratio: float | None = None
+    """Baseline time / candidate time, geometric mean over all workloads: above 1 the candidate is faster."""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval at the stop."""
+    outside_ratio: float | None = None
+    """The same by the referee's clock."""
+    outside_low: float | None = None
+    outside_high: float | None = None
+    floor: float = 0.0
+    """Gaps up to this are noise on this device."""
+    workloads: Annotated[tuple[WorkloadRatio, ...], BeforeValidator(as_tuple)] = ()
+    worst_workload: str = ""
+    """The workload with the lowest ratio."""
+    clock: str = ""
+    stop_advice: str = ""
+    log: str = ""
+
+    @model_validator(mode="after")
+    def _numbers_only_where_it_was_measured(self) -> "PreciseReport":
+        if (self.verdict in PASSING[Rung.precise]) != (self.ratio is not None):
+            raise ValueError("a ratio comes with the four classes of precise, and only with them")
+        if self.verdict is Verdict.faster and not (self.outside_low is not None and self.outside_low > 1):
+            raise ValueError("faster needs an outside interval above 1")
+        return self
+
+
+def class_at_look(own: Bounds | None, outside: Bounds | None, floor: float) -> WorkloadClass:
+    """The class that an interval allows. `faster` also needs the outside clock above 1."""
+    if own is None:
+        return "ambiguous"
+    if own.low > 1 + floor:
+        return "faster" if outside is not None and outside.low > 1 else "ambiguous"
+    if own.high < 1 / (1 + floor):
+        return "slower"
+    if own.low >= 1 / (1 + floor) and own.high <= 1 + floor:
+        return "same"
+    return "ambiguous"
+
+
+def certain(timing: WorkloadTiming, floor: float) -> bool:
+    """Whether more pairs would not change the class, or not change what anybody does."""
+    if class_at_look(timing.bounds(LOOK_CONFIDENCE), timing.outside_bounds(0.95), floor) != "ambiguous":
+        return True
+    own = timing.bounds(0.95)
+    return own is not None and own.high - own.low <= 2 * TIGHT * own.median and own.low <= 1 + floor
+
+
+def measure(bench: Bench, plan: PrecisePlan) -> TimingFacts:
+    """Pairs on every workload, held-out ones last, each until its class is certain or its time is up."""
+    fault = bench.load()
+    if fault is not None:
+        return TimingFacts(fault=fault)
+    chosen = sorted(bench.workloads(held_out=plan.held_out), key=lambda workload: workload.held_out)
+    timings: list[WorkloadTiming] = []
+    for index, workload in enumerate(chosen):
+        bench.progress("timing", index, len(chosen))
+        timing = prepare(bench, workload)
+        deadline_s = time.perf_counter() + WORKLOAD_CAP_S
+        for look in plan.looks:
+            if timing.fault is not None or timing.wrong is not None:
+                break
+            timing = measure_pairs(bench, timing, look, deadline_s)
+            if len(timing.pairs) < look or certain(timing, plan.floor):
+                break
+        timings.append(timing)
+        if timing.fault is not None or timing.wrong is not None:
+            break
+    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings())
+
+
+def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> PreciseReport:
+    """The class of the geometric mean, with the worst workload beside it."""
+    failure = failure_of(facts, exit_, LIMIT_S)
+    if failure is not None or facts is None:
+        assert failure is not None
+        log = facts.fault.log if facts and facts.fault else ""
+        return PreciseReport(verdict=failure.verdict, code=failure.code, summary=failure.summary, log=log)
+    for timing in facts.timings:
+        if beaten := impossible(timing, facts.ceilings):
+            return PreciseReport(verdict=Verdict.impossible, code="IMPOSSIBLE", summary=beaten)
+        if contradiction := forged(timing):
+            return PreciseReport(verdict=Verdict.suspicious, code="TIMER_PATCH", summary=contradiction)
+    return _classified(facts, plan)
+
+
+def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
+    names = public_names(facts.timings)
+    ratios = [ratio_of(timing, name, facts.ceilings) for timing, name in zip(facts.timings, names, strict=True)]
+    shown = [ratio for ratio in ratios if ratio is not None]
+    looks = [timing.bounds(LOOK_CONFIDENCE) for timing in facts.timings]
+    strict = [b for b in looks if b is not None]
+    if not shown or len(shown) < len(ratios) or len(strict) < len(looks):
+        return PreciseReport(
+            verdict=Verdict.no_sample_left,
+            summary=f"fewer than {LOOKS[0]} pairs fitted into {WORKLOAD_CAP_S:g} s a workload: no class can be given",
+        )
+    outside = [timing.outside_bounds(0.95) for timing in facts.timings]
+    clocks = [b for b in outside if b is not None]
+    outside_whole = combined(clocks) if len(clocks) == len(outside) else None
+    whole = combined([Bounds(r.ratio, r.low, r.high) for r in shown])
+    floor = max(plan.floor, LEAST_FLOOR)
+    verdict = class_at_look(combined(strict), outside_whole, floor)
+    worst = min(shown, key=lambda r: r.ratio)
+    return PreciseReport(
+        verdict=Verdict(verdict),
+        code="NO_GAIN" if verdict == "same" else None,
+        summary=_summary(verdict, whole, worst, floor, outside_whole),
+        ratio=whole.median,
+        low=whole.low,
+        high=whole.high,
+        outside_ratio=outside_whole.median if outside_whole else None,
+        outside_low=outside_whole.low if outside_whole else None,
+        outside_high=outside_whole.high if outside_whole else None,
+        floor=floor,
+        workloads=tuple(shown),
+        worst_workload=worst.workload,
+        clock="referee's wall clock, slope over blocks of two lengths",
+        stop_advice=stop_advice(shown),
+    )
+
+
+def _summary(verdict: WorkloadClass, whole: Bounds, worst: WorkloadRatio, floor: float, outside: Bounds | None) -> str:
+    numbers = f"{whole.median:.3f}x, 95 % interval {whole.low:.3f}x to {whole.high:.3f}x; noise floor {floor:.1%}"
+    words = {
+        "faster": "faster than",
+        "same": "the same as",
+        "slower": "slower than",
+        "ambiguous": "not told apart from",
+    }
+    said = f"{words[verdict]} the baseline: {numbers}"
+    if verdict == "ambiguous" and whole.low > 1 + floor and (outside is None or outside.low <= 1):
+        said += "; own clock only: the referee's clock does not confirm the gain"
+    if verdict == "faster" and worst.high < 1 / (1 + floor):
+        said += f"; but workload {worst.workload} got slower ({worst.ratio:.3f}x)"
+    return said
+
+
+def score(report: PreciseReport) -> Score | None:
+    """What leaderboard and incumbent go by."""
+    if report.ratio is None or report.low is None or report.high is None:
+        return None
+    return Score(ratio=report.ratio, low=report.low, high=report.high)
+
+
+def noise_floor(facts: TimingFacts) -> float:
+    """From the baseline measured as its own candidate: the largest gap that the 95 % intervals reach."""
+    gaps = [LEAST_FLOOR]
+    for timing in facts.timings:
+        own = timing.bounds(0.95)
+        if own is not None:
+            gaps.append(max(own.high - 1, 1 - own.low, 0.0))
+    return max(gaps)
+
+
+TOOL: Final = MeasuringTool(
+    name="precise_time",
+    title="Precise timing",
+    description=(
+        "Is a candidate faster than the baseline, and by how much? Random-order pairs on every workload, hidden ones "
+        "too, timed outputs verified, until the class is certain: faster, same, slower, ambiguous. Guarded by the "
+        "run's rule: only candidates that quick_time ranked well may enter; a refusal says what is missing, and "
+        "override_reason spends the small exploration purse. Costs 1-20 device seconds on a CPU, about 0.1-1 per workload on "
+        "a GPU. May answer with a job_id: then call job."
+    ),
+    rung=Rung.precise,
+    args=PromotionArgs,
+    plan=PrecisePlan,
+    facts=TimingFacts,
+    report=PreciseReport,
+    measure=measure,
+    judge=judge,
+    score=score,
+    limit_s=LIMIT_S,
+    first_hold_s=20.0,
+)

@@ -1,0 +1,83 @@
+"""`start_run`: open a run of one task under a budget and a rule."""
+
+from typing import Annotated, Final, Literal
+
+from kernelgate.budget.model import Budget
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.book import Book, RunView, RunWish
+from kernelgate.tools.kit.envelope import Answer
+from kernelgate.tools.kit.spec import BookTool
+from pydantic import Field, StringConstraints
+
+
+class StartRunArgs(Frozen):
+    """What to optimise, and with how much."""
+
+    task: str
+    """Name from list_tasks."""
+    rule: Literal["halving", "threshold", "flat"] = "halving"
+    """Who may enter precise_time: `halving` the best third at quick_time, `threshold` whoever may reach 1x,
+    `flat` all."""
+    device_s: float | None = Field(default=None, gt=0)
+    """Device seconds to grant, up to the server's cap (the default)."""
+    deadline_s: float | None = Field(default=None, gt=0)
+    """Wall-clock seconds of work."""
+    precise_calls: int | None = Field(default=None, ge=0)
+    device: Annotated[str, StringConstraints(pattern=r"^(|cpu|cuda(:\d+)?)$")] = ""
+    """`cpu`, `cuda:0`, …; default is the server's."""
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    """The same key with the same arguments returns the same run."""
+
+
+class RunStarted(Answer):
+    """The run that was opened."""
+
+    run: RunView
+
+
+async def answer(book: Book, args: StartRunArgs) -> RunStarted:
+    """Open the run, or return the one of that key."""
+    wished = {
+        name: value
+        for name, value in (
+            ("device_s", args.device_s),
+            ("deadline_s", args.deadline_s),
+            ("precise_calls", args.precise_calls),
+        )
+        if value is not None
+    }
+    run = await book.start_run(
+        RunWish(
+            task=args.task,
+            rule=args.rule,
+            budget=Budget.model_validate(wished),
+            asked=tuple(sorted(wished)),
+            device=args.device,
+            idempotency_key=args.idempotency_key,
+        )
+    )
+    return RunStarted(
+        summary=(
+            f"{run.run_id} on {run.task}, device {run.device}, rule {run.rule}: "
+            f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
+            "to spend. Submit a candidate with compile."
+        ),
+        run=run,
+        next_steps=await book.next_steps(run.run_id, None),
+        ledger_head=await book.head(),
+    )
+
+
+TOOL: Final = BookTool(
+    name="start_run",
+    title="Start a run",
+    description=(
+        "Open an optimisation run of one task: grants a budget (device seconds, calls per rung) and fixes the rule "
+        "that promotes candidates. The first run of a task checks that the task itself is sound (some seconds, free). "
+        "Returns run_id, needed by compile. A run lives until it is closed or idle for 24 h."
+    ),
+    args=StartRunArgs,
+    report=RunStarted,
+    read_only=False,
+    answer=answer,
+)

@@ -1,0 +1,152 @@
+"""From an answer in lent memory, and what the candidate says of it, to a `Comparison`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import Comparison
+from kernelgate.tools.worker.compare import Finding, compare_values, dtype_kind
+from kernelgate.tools.worker.patterns import looks_like
+from kernelgate.tools.worker.pool import PoolEntry
+from kernelgate.tools.worker.protocol import OutputClaim
+from kernelgate.tools.worker.structure import Unsupported, decode_scalar, dtype_name, leaves
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an answer is judged against. All of it is private to the referee."""
+
+    task: Task
+    workload: str
+    distribution: Distribution
+    expected: Any
+    previous: Sequence[torch.Tensor] = ()
+    """Expected outputs of other calls: an answer that equals one was replayed."""
+
+
+def judge_answer(question: Question, entry: PoolEntry, claims: Sequence[OutputClaim]) -> Comparison:
+    """Compare each output; the first with a problem is reported. Inputs are not looked at here."""
+    comparison = _blank(question)
+    claimed = {claim.path: claim for claim in claims}
+    worst_abs = worst_rel = 0.0
+    for path, want in leaves(question.expected):
+        claim = claimed.pop(path, None)
+        if isinstance(want, torch.Tensor):
+            found = _judge_tensor(comparison, question, entry, path, want, claim)
+        else:
+            found = _judge_scalar(comparison, question, path, want, claim)
+        if found.problem != "none":
+            return found
+        worst_abs, worst_rel = max(worst_abs, found.worst_abs), max(worst_rel, found.worst_rel)
+    for path, claim in claimed.items():
+        return comparison.model_copy(
+            update={"problem": "wrong_type", "output": path, "got": _said(claim), "want": "no such output"}
+        )
+    return comparison.model_copy(update={"worst_abs": worst_abs, "worst_rel": worst_rel})
+
+
+def mutated(question: Question) -> Comparison:
+    """The candidate wrote into its inputs."""
+    return _blank(question).model_copy(update={"problem": "input_mutation"})
+
+
+def judge_values(
+    task: Task, expected: object, answer: Callable[[str, torch.Tensor], torch.Tensor]
+) -> bool:
+    """Whether an answer made here (`answer` of path and expected tensor) passes as right."""
+    for path, want in leaves(expected):
+        if isinstance(want, torch.Tensor):
+            got = answer(path, want)
+            if compare_values(got, want, task.tolerance(dtype_kind(want.dtype))).problem != "none":
+                return False
+    return True
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """`float32 [4, 8] strides [8, 1]`."""
+    return f"{dtype_name(tensor.dtype)} {list(tensor.shape)} strides {list(tensor.stride())}"
+
+
+def _blank(question: Question) -> Comparison:
+    return Comparison(workload=question.workload, distribution=question.distribution, problem="none")
+
+
+def _judge_tensor(
+    blank: Comparison,
+    question: Question,
+    entry: PoolEntry,
+    path: str,
+    want: torch.Tensor,
+    claim: OutputClaim | None,
+) -> Comparison:
+    texts = {"output": path, "got": _said(claim), "want": describe(want)}
+    if claim is None or claim.type != "torch.Tensor":
+        return blank.model_copy(update={"problem": "wrong_type", **texts})
+    if tuple(claim.shape) != tuple(want.shape):
+        return blank.model_copy(update={"problem": "wrong_shape", **texts})
+    if claim.dtype != dtype_name(want.dtype):
+        return blank.model_copy(update={"problem": "wrong_dtype", **texts})
+    if claim.device != str(want.device):
+        texts = {**texts, "got": f"{texts['got']} on {claim.device}", "want": f"{texts['want']} on {want.device}"}
+        return blank.model_copy(update={"problem": "wrong_type", **texts})
+    got = entry.answers[path]
+    finding = compare_values(got, want, question.task.tolerance(dtype_kind(want.dtype)))
+    if finding.problem == "none":
+        return blank.model_copy(update={"worst_abs": finding.worst_abs, "worst_rel": finding.worst_rel})
+    return blank.model_copy(
+        update={
+            **_numbers(finding),
+            "output": path,
+            "untouched_share": entry.poisons[path].untouched_share(got),
+            "looks_like": looks_like(got, entry.drawn.tensors, question.previous),
+        }
+    )
+
+
+def _judge_scalar(
+    blank: Comparison, question: Question, path: str, want: object, claim: OutputClaim | None
+) -> Comparison:
+    texts = {"output": path, "got": _said(claim), "want": f"{type(want).__name__} {want!r}"[:200]}
+    if claim is None or claim.value is None:
+        return blank.model_copy(update={"problem": "wrong_type", **texts})
+    try:
+        got = decode_scalar(claim.value)
+    except (Unsupported, ValueError, OverflowError):
+        return blank.model_copy(update={"problem": "wrong_type", **texts})
+    if type(got) is not type(want):
+        return blank.model_copy(update={"problem": "wrong_type", **texts})
+    if isinstance(got, float) and isinstance(want, float):
+        # Python floats of a reference come from .item() of float32 as a rule.
+        finding = compare_values(
+            torch.tensor([got], dtype=torch.float64),
+            torch.tensor([want], dtype=torch.float64),
+            question.task.tolerance("float32"),
+        )
+        return blank.model_copy(update={**_numbers(finding), "output": path, **texts}) if finding.problem != "none" else blank  # fmt: skip
+    if got == want:
+        return blank
+    return blank.model_copy(update={"problem": "wrong_values", "wrong_share": 1.0, **texts})
+
+
+def _numbers(finding: Finding) -> dict[str, Any]:
+    return {
+        "problem": finding.problem,
+        "wrong_share": finding.wrong_share,
+        "worst_abs": finding.worst_abs,
+        "worst_rel": finding.worst_rel,
+        "first": finding.first,
+        "pattern": finding.pattern,
+    }
+
+
+def _said(claim: OutputClaim | None) -> str:
+    """What the candidate says that it returned."""
+    if claim is None:
+        return "nothing"
+    if claim.dtype:
+        text = f"{claim.dtype} {list(claim.shape)} strides {list(claim.strides)}"
+        return (text if claim.type == "torch.Tensor" else f"{claim.type}: {text}")[:200]
+    value = "" if claim.value is None else f" {claim.value.text or claim.value.kind}"
+    return f"{claim.type}{value}"[:200]

@@ -1,0 +1,450 @@
+"""The referee's view of one call: implements `kernelgate.tools.kit.bench.Bench` over a candidate's process."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import torch
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import (
+    Block, Ceilings, Comparison, Fault, OperatorProfile, Prepared, ReferenceFacts, Side, Trial, WorkloadFacts,
+)  # fmt: skip
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import memory, protocol, trials
+from kernelgate.tools.worker.answers import Question, judge_answer, mutated
+from kernelgate.tools.worker.ceilings import measure_ceilings
+from kernelgate.tools.worker.handover import Handover
+from kernelgate.tools.worker.inputs import Drawn, reseed
+from kernelgate.tools.worker.lending import Lender, Loan
+from kernelgate.tools.worker.pool import InputPool
+from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.structure import call_arguments, encode, leaves
+from kernelgate.tools.worker.timing import time_calls
+
+POOL_BYTES: Final = 512 << 20
+"""Most memory of a prepared pool, both processes together."""
+MAX_ENTRIES: Final = 64
+WARM_US: Final = 5_000.0
+"""Warm calls last about so long together; at least one, at most `MAX_WARM_CALLS`."""
+MAX_WARM_CALLS: Final = 20
+REMEMBERED_BYTES: Final = 64 << 20
+"""Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
+
+
+class Control(Protocol):
+    """Whoever holds the candidate's process, and the client who waits."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Tell the client how far the call is."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the candidate's process; returns when it stands still, or is gone."""
+        ...
+
+    def proceed(self) -> None:
+        """Let it run again."""
+        ...
+
+
+@dataclass
+class House:
+    """What a referee keeps between calls, and the time of this call that the house pays for."""
+
+    held: dict[str, HeldWorkload]
+    ceilings: Ceilings | None = None
+    house_s: float = 0.0
+
+
+@dataclass
+class _Ready:
+    """A prepared workload."""
+
+    held: HeldWorkload
+    pool: InputPool
+    limit: int
+    """Most entries."""
+    places: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
+    """The baseline's own answer buffers."""
+    expected: Any = None
+    handover_us: float = 0.0
+    """Putting one answer in place, measured on the baseline: both walls contain it."""
+
+
+class RefereeBench:
+    """One call on one candidate. See `Bench` for what its methods promise."""
+
+    def __init__(
+        self,
+        task: Task,
+        device: DeviceRef,
+        house: House,
+        lender: Lender,
+        control: Control,
+        conversation: protocol.Conversation | None,
+    ) -> None:
+        """Without a conversation (qualification) only what needs no candidate can be asked."""
+        self._task, self._device, self._house = task, device, house
+        self._lender, self._control, self._conversation = lender, control, conversation
+        self._secret = random.Random(random.SystemRandom().getrandbits(256))
+        self._stopped = False
+        self._constructed = ""
+        self._ready: _Ready | None = None
+        self._previous: dict[str, list[torch.Tensor]] = {}
+        self._load_s = 0.0
+        self.prepare_s = 0.0
+        """Of all workloads so far."""
+
+    @property
+    def task(self) -> Task:
+        """The task of the call."""
+        return self._task
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device of the call."""
+        return self._device
+
+    @property
+    def secret(self) -> random.Random:
+        """Randomness that never leaves the referee."""
+        return self._secret
+
+    def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Tell the waiting client how far the call is."""
+        self._control.progress(stage, done, total)
+
+    def workloads(self, *, held_out: bool) -> tuple[WorkloadFacts, ...]:
+        """Smallest first."""
+        return tuple(w.facts for w in self._house.held.values() if held_out or not w.facts.held_out)
+
+    def load(self) -> Fault | None:
+        """Have the module imported; the secret of this call is drawn after that."""
+        start = time.perf_counter()
+        answer = self._ask("load", protocol.Load(precision=self._task.precision, threads=self._device.threads), protocol.Done)  # fmt: skip
+        self._secret.seed(random.SystemRandom().getrandbits(256))
+        self._load_s += time.perf_counter() - start
+        return answer if isinstance(answer, Fault) else None
+
+    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
+        """One forward on fresh secret inputs in fresh memory."""
+        held = self._held(workload)
+        held.require_memory()
+        fault = self._construct(held)
+        if fault is not None:
+            return fault
+        self._ready = None
+        pool = InputPool(self._lender, self._secret)
+        drawn = held.draw(distribution)
+        seed = self._secret.getrandbits(31)
+        expected = held.expect(drawn.arguments, seed)
+        fault = self._lend(pool, [drawn], expected, replace=True)
+        if fault is not None:
+            return fault
+        ran = self._run("forward", held, [0], seed)
+        if isinstance(ran, Fault):
+            return ran
+        question = Question(self._task, workload, distribution, expected, self._previous.get(workload, []))
+        self._remember(workload, expected)
+        if pool.entries[0].changed():
+            return mutated(question)
+        return judge_answer(question, pool.entries[0], _claims_of(ran, 0))
+
+    def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
+        """Lend a pool, make the first calls and some warm ones on both sides."""
+        start = time.perf_counter()
+        held = self._held(workload)
+        fault = self._construct(held)
+        if fault is not None:
+            return fault
+        limit = self._entries_that_fit(held)
+        entries = max(1, min(pool_entries, limit))
+        held.require_memory(entries)
+        drawn = [held.draw("original") for _ in range(entries)]
+        expected = held.expect(drawn[0].arguments, self._secret.getrandbits(31))
+        ready = _Ready(held, InputPool(self._lender, self._secret), limit, expected=expected)
+        fault = self._lend(ready.pool, drawn, expected, replace=True)
+        if fault is not None:
+            return fault
+        ran = self._run("block", held, list(range(entries)), self._secret.getrandbits(31))
+        if isinstance(ran, Fault):
+            return ran
+        prepare_s = time.perf_counter() - start + self._load_s
+        self._load_s = 0.0
+        self.prepare_s += prepare_s
+        _extend_places(ready)
+        first_us = self._wall_us / entries
+        ran = self._run("block", held, _rotation(_warm_calls(first_us), entries), self._secret.getrandbits(31))
+        if isinstance(ran, Fault):
+            return ran
+        candidate_us = self._wall_us / len(ran.samples_ns)
+        self._ready = ready
+        first, _ = self._baseline_row(ready, list(range(entries)))
+        warm, _ = self._baseline_row(ready, _rotation(_warm_calls(_mean_us(first)), entries))
+        return Prepared(
+            workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=_mean_us(warm)
+        )
+
+    def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
+        """Time calls on the prepared workload, no pool entry twice in a row of calls where memory allows that."""
+        ready = self._ready
+        if ready is None:
+            raise RuntimeError("block() needs a prepared workload: call prepare() first")
+        fault = self._grow(ready, calls)
+        if fault is not None:
+            return fault
+        samples: list[float] = []
+        wall_us = 0.0
+        comparison: Comparison | None = None
+        while len(samples) < calls:
+            entries = len(ready.pool.entries)
+            order = self._secret.sample(range(entries), min(entries, calls - len(samples)))
+            if side == "baseline":
+                row, row_us = self._baseline_row(ready, order)
+                samples.extend(row)
+                wall_us += row_us
+                continue
+            outcome = self._candidate_row(ready, order, verify=verify)
+            if isinstance(outcome, Fault):
+                return outcome
+            row, row_us, found = outcome
+            samples.extend(row)
+            wall_us += row_us
+            if comparison is None or comparison.problem == "none":
+                comparison = found or comparison
+            if comparison is not None and comparison.problem != "none":
+                break
+        return Block(
+            side=side, workload=ready.held.name, samples_us=tuple(samples), wall_us=wall_us, comparison=comparison
+        )
+
+    def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
+        """Operators of some warm calls."""
+        prepared = self.prepare(workload, 1)
+        if isinstance(prepared, Fault):
+            return prepared
+        question = protocol.ProfileCalls(calls=calls, seed=self._secret.getrandbits(31))
+        answer = self._ask("profile", question, protocol.Profiled)
+        if isinstance(answer, Fault):
+            return answer
+        return OperatorProfile(workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators)
+
+    def ceilings(self) -> Ceilings:
+        """Measured once by a referee, on the house."""
+        if self._house.ceilings is None:
+            start = time.perf_counter()
+            self._hold_still()
+            self._house.ceilings = measure_ceilings()
+            self._house.house_s += time.perf_counter() - start
+        return self._house.ceilings
+
+    def reference(self, workload: str, distribution: Distribution) -> ReferenceFacts:
+        """The reference run twice on the same input."""
+        held = self._held(workload)
+        held.require_memory()
+        return trials.reference_facts(self._task, held, distribution)
+
+    def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
+        """Mutant answers under the task's tolerance."""
+        return trials.mutant_trials(self._task, self._held(workload), distribution)
+
+    def close(self) -> None:
+        """Let the candidate run to its end."""
+        if self._conversation is not None:
+            self._let_run()
+            self._conversation.close()
+
+    def _held(self, workload: str) -> HeldWorkload:
+        """The workload, as the only one whose weights are in memory: several might not fit."""
+        for name, other in self._house.held.items():
+            if name != workload:
+                other.forget()
+        return self._house.held[workload]
+
+    def _ask(
+        self,
+        stage: protocol.Stage,
+        question: protocol.Question,
+        answer: type[protocol.AnswerT],
+        descriptors: Sequence[int] = (),
+    ) -> protocol.AnswerT | Fault:
+        if self._conversation is None:
+            raise RuntimeError("this call has no candidate")
+        self._let_run()
+        return self._conversation.ask(stage, question, answer, descriptors)
+
+    @property
+    def _wall_us(self) -> float:
+        """From the last question to its answer."""
+        return self._conversation.wall_ns / 1e3 if self._conversation is not None else 0.0
+
+    def _hold_still(self) -> None:
+        """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
+        if self._conversation is not None and not self._stopped and self._device.kind == "cpu":
+            self._control.stop()
+            self._stopped = True
+
+    def _let_run(self) -> None:
+        if self._stopped:
+            self._stopped = False
+            self._control.proceed()
+
+    def _construct(self, held: HeldWorkload) -> Fault | None:
+        if self._constructed == held.name:
+            return None
+        start = time.perf_counter()
+        built = held.built
+        self._house.house_s += time.perf_counter() - start
+        copied: list[torch.Tensor] = []
+
+        def place(tensor: torch.Tensor) -> int:
+            copied.append(tensor.detach())
+            return len(copied) - 1
+
+        arguments = encode(built.init_arguments, place)
+        parameters = {name: place(value) for name, value in built.module.state_dict().items() if isinstance(value, torch.Tensor)}  # fmt: skip
+        loan = self._lender.lend(copied, ()) if copied else None
+        question = protocol.Construct(
+            arguments=arguments,
+            weight_seed=self._task.weight_seed,
+            training=built.module.training,
+            parcel=loan.parcel if loan else None,
+            parameters=parameters,
+        )
+        answer = self._hand("construct", question, protocol.Constructed, loan)
+        if isinstance(answer, Fault):
+            return answer
+        self._constructed = held.name
+        self._ready = None
+        return None
+
+    def _lend(self, pool: InputPool, drawn: list[Drawn], expected: object, *, replace: bool) -> Fault | None:
+        question, loan = pool.add(drawn, expected, replace=replace)
+        answer = self._hand("forward", question, protocol.Done, loan)
+        return answer if isinstance(answer, Fault) else None
+
+    def _hand(
+        self, stage: protocol.Stage, question: protocol.Question, answer: type[protocol.AnswerT], loan: Loan | None
+    ) -> protocol.AnswerT | Fault:
+        if loan is None:
+            return self._ask(stage, question, answer)
+        try:
+            return self._ask(stage, question, answer, (loan.descriptor,))
+        finally:
+            loan.close_descriptor()
+
+    def _run(self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int) -> protocol.Ran | Fault:
+        """Have the candidate called; it stands still afterwards."""
+        built = held.built
+        question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
+        answer = self._ask(stage, question, protocol.Ran)
+        self._hold_still()
+        if isinstance(answer, protocol.Ran) and len(answer.samples_ns) != len(order):
+            return Fault(kind="broken_protocol", stage=stage, error="another number of samples than of calls")
+        return answer
+
+    def _candidate_row(
+        self, ready: _Ready, order: list[int], *, verify: bool
+    ) -> tuple[list[float], float, Comparison | None] | Fault:
+        """Samples, wall clock, and what the outputs were worth."""
+        for index in order:
+            ready.pool.entries[index].refresh(self._secret, lambda: ready.held.draw("original"))
+            ready.pool.entries[index].poison()
+        seed = self._secret.getrandbits(31)
+        ran = self._run("block", ready.held, order, seed)
+        if isinstance(ran, Fault):
+            return ran
+        # Putting answers in place is not the candidate's work; what it costs was measured on the baseline.
+        wall_us = max(0.05 * self._wall_us, self._wall_us - ready.handover_us * len(order))
+        comparison: Comparison | None = None
+        for index, entry in enumerate(ready.pool.entries):
+            if entry.changed(None if verify and index in order else self._secret):
+                entry.put_back()
+                comparison = mutated(Question(self._task, ready.held.name, "original", None))
+        if comparison is None and verify:
+            comparison = self._verify(ready, order, ran, seed)
+        return [sample / 1e3 for sample in ran.samples_ns], wall_us, comparison
+
+    def _verify(self, ready: _Ready, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
+        worst: Comparison | None = None
+        previous: list[torch.Tensor] = []
+        for index in order:
+            entry = ready.pool.entries[index]
+            expected = ready.held.expect(entry.drawn.arguments, seed)
+            question = Question(self._task, ready.held.name, "original", expected, previous)
+            found = judge_answer(question, entry, _claims_of(ran, index))
+            if found.problem != "none":
+                return found
+            if worst is None or found.worst_abs > worst.worst_abs:
+                worst = found
+            previous = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
+        assert worst is not None
+        return worst
+
+    def _baseline_row(self, ready: _Ready, order: list[int]) -> tuple[list[float], float]:
+        """Samples and wall clock of the reference on the lent inputs, the candidate standing still."""
+        self._hold_still()
+        built = ready.held.built
+        pool = {index: call_arguments(ready.pool.entries[index].lent) for index in order}
+        handover = Handover(ready.places)
+        before = built.before_call(self._secret.getrandbits(31))
+        spent_ns = 0
+
+        def take(index: int, output: object) -> None:
+            nonlocal spent_ns
+            start = time.perf_counter_ns()
+            handover.take(index, output)
+            spent_ns += time.perf_counter_ns() - start
+
+        reseed(self._secret.getrandbits(31))
+        start_ns = time.perf_counter_ns()
+        samples = time_calls(built.module, pool, order, before, take)
+        wall_us = (time.perf_counter_ns() - start_ns - spent_ns) / 1e3
+        per_call_us = spent_ns / 1e3 / len(order)
+        # The fastest seen: a noisy one must not take time off a candidate's wall clock.
+        ready.handover_us = min(ready.handover_us, per_call_us) if ready.handover_us else per_call_us
+        return [sample / 1e3 for sample in samples], wall_us
+
+    def _grow(self, ready: _Ready, calls: int) -> Fault | None:
+        """More pool entries, so that no call of a block sees inputs that the block had before."""
+        missing = min(calls, ready.limit) - len(ready.pool.entries)
+        if missing <= 0:
+            return None
+        drawn = [ready.pool.variant(lambda: ready.held.draw("original")) for _ in range(missing)]
+        fault = self._lend(ready.pool, drawn, ready.expected, replace=False)
+        _extend_places(ready)
+        return fault
+
+    def _entries_that_fit(self, held: HeldWorkload) -> int:
+        each = 2 * held.sizes.inputs_bytes + 4 * held.sizes.outputs_bytes
+        room = min(POOL_BYTES, memory.available_bytes() // 4)
+        return max(1, min(MAX_ENTRIES, room // max(each, 1)))
+
+    def _remember(self, workload: str, expected: object) -> None:
+        tensors = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
+        small = sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= REMEMBERED_BYTES
+        self._previous = {workload: tensors if small else []}
+
+
+def _claims_of(ran: protocol.Ran, entry: int) -> Sequence[protocol.OutputClaim]:
+    return next((answer.outputs for answer in ran.answers if entry in answer.entries), ())
+
+
+def _extend_places(ready: _Ready) -> None:
+    for index, entry in enumerate(ready.pool.entries):
+        if index not in ready.places:
+            ready.places[index] = {path: torch.empty_like(answer) for path, answer in entry.answers.items()}
+
+
+def _rotation(calls: int, entries: int) -> list[int]:
+    return [index % entries for index in range(calls)]
+
+
+def _warm_calls(call_us: float) -> int:
+    return max(1, min(MAX_WARM_CALLS, int(WARM_US / max(call_us, 1.0))))
+
+
+def _mean_us(samples: Sequence[float]) -> float:
+    return sum(samples) / len(samples)

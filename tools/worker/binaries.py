@@ -1,0 +1,252 @@
+"""Reading compiled kernels: registers, spills, shared memory and instruction mix, from the binaries in a Triton cache.
+
+The cache was written by the candidate's process, so all in it is hostile by assumption: bounded walks and reads, no
+symbolic link followed, the tools of the CUDA toolkit in processes of their own with limits on time, memory and output.
+"""
+
+import importlib.util
+import os
+import re
+import resource
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from kernelgate.tools.kit.facts import Kernel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+MAX_FOLDERS: Final = 2_000
+MAX_FILES_PER_FOLDER: Final = 200
+MAX_BINARIES: Final = 64
+"""Kernels read; one kernel with many autotuned configurations is the usual reason for more."""
+MAX_BINARY_BYTES: Final = 16 << 20
+MAX_TEXT_BYTES: Final = 4 << 20
+MAX_DISASSEMBLED: Final = 6
+"""The disassembler takes 0.4 s a binary, whatever its size; further ones are judged by their PTX."""
+TOOL_TIMEOUT_S: Final = 10.0
+TOOL_OUTPUT_BYTES: Final = 32 << 20
+"""nvdisasm writes about 100 bytes per instruction; large kernels have some 50,000 instructions."""
+TOOL_MEMORY_BYTES: Final = 4 << 30
+READ_TIMEOUT_S: Final = 20.0
+"""For all binaries together; what is not read by then is left out, and that is said."""
+SHARED_RESERVED_BYTES: Final = 1024
+"""From sm_90 on the resource table counts the kilobyte that the system keeps of each block's shared memory."""
+_FIRST_ARCH_COUNTING_RESERVED: Final = 90
+
+_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_TENSOR_CORE = re.compile(rb"\b(?:UTC)?[HIQDBO]?G?MMA\.|\bUTC[A-Z]*MMA\b")
+_VECTOR_LOAD = re.compile(rb"\bLD(?:G|GSTS)\.[A-Z0-9.]*(?:64|128|256)\b|\b(?:UBLKCP|UTMALDG|UTMACCTL)\b")
+_PTX_TENSOR_CORE = re.compile(rb"\b(?:wgmma\.mma_async|mma\.sync|wmma\.mma|tcgen05\.mma)\b")
+_PTX_VECTOR_LOAD = re.compile(
+    rb"\bld\.global[a-zA-Z0-9_.:]*\.(?:v[248]\.[a-z]32|v[48]\.[a-z]16|[a-z]64)\b|\bcp\.async\.bulk\b"
+    rb"|\bcp\.async\.c[ag]\.shared\.global[a-zA-Z0-9_.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x8|0x10|8|16)\b"
+)
+_NAME = re.compile(r"^[A-Za-z_$][A-Za-z0-9_$.]{0,199}$")
+
+
+class Compiled(NamedTuple):
+    """What Triton left of one kernel; empty where a file is missing or too large."""
+
+    binary: bytes
+    metadata: bytes
+    ptx: bytes
+
+
+class Tools(NamedTuple):
+    """The tools of the CUDA toolkit that were found."""
+
+    cuobjdump: Path | None
+    nvdisasm: Path | None
+
+
+class Reading(NamedTuple):
+    """What was read, and what could not be."""
+
+    kernels: tuple[Kernel, ...]
+    notes: tuple[str, ...]
+
+
+class _Target(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    arch: int = Field(ge=10, le=999)
+
+
+class _Metadata(BaseModel):
+    """What Triton writes beside a binary."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    name: str
+    num_warps: int = Field(ge=1, le=64)
+    shared: int = Field(ge=0, le=1 << 30)
+    target: _Target
+
+
+class _Usage(NamedTuple):
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+
+
+def read_kernels(cache: Path, environment: Mapping[str, str] | None = None) -> Reading:
+    """The kernels in a Triton cache folder, in order of name; nothing is loaded onto a device.
+
+    Args:
+        cache: The folder; absent means that nothing was compiled.
+        environment: Where to look for the tools if Triton's package has none: its PATH (default: this process's).
+
+    Without `cuobjdump` registers and spills read 0 and a note says so; without `nvdisasm` the instruction mix is
+    read from the PTX.
+    """
+    path = dict(os.environ if environment is None else environment).get("PATH", os.defpath)
+    tools = Tools(find_tool("cuobjdump", path), find_tool("nvdisasm", path))
+    notes: list[str] = []
+    if tools.cuobjdump is None:
+        notes.append(
+            "registers and spills are unknown: cuobjdump is neither in Triton's package nor on PATH; "
+            "install the CUDA toolkit"
+        )
+    kernels: list[Kernel] = []
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    for count, compiled in enumerate(_binaries(cache)):
+        if count == MAX_BINARIES or time.monotonic() > deadline:
+            notes.append(f"only the first {count} binaries were read")
+            break
+        kernel = _read_kernel(compiled, tools if count < MAX_DISASSEMBLED else tools._replace(nvdisasm=None))
+        if kernel is None:
+            notes.append("a binary in the cache could not be read")
+        else:
+            kernels.append(kernel)
+    kernels.sort(key=lambda kernel: (kernel.name, kernel.warps, kernel.shared_bytes, kernel.registers))
+    return Reading(tuple(kernels), tuple(dict.fromkeys(notes)))
+
+
+def find_tool(name: str, path: str) -> Path | None:
+    """A tool of the CUDA toolkit: the one in Triton's package, else the one on the PATH given."""
+    package = importlib.util.find_spec("triton")
+    for location in package.submodule_search_locations or () if package else ():
+        shipped = Path(location, "backends", "nvidia", "bin", name)
+        if os.access(shipped, os.X_OK):
+            return shipped
+    found = shutil.which(name, path=path)
+    return Path(found) if found else None
+
+
+def _binaries(cache: Path) -> Iterator[Compiled]:
+    """Each binary of the cache with the files beside it, in order of path."""
+    for folder in _entries(cache, MAX_FOLDERS, folders=True):
+        for file in _entries(folder, MAX_FILES_PER_FOLDER, folders=False):
+            if file.suffix == ".cubin":
+                yield Compiled(
+                    binary=_read_bounded(file, MAX_BINARY_BYTES),
+                    metadata=_read_bounded(file.with_suffix(".json"), MAX_TEXT_BYTES),
+                    ptx=_read_bounded(file.with_suffix(".ptx"), MAX_TEXT_BYTES),
+                )
+
+
+def _entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
+    """Plain folders, or plain files, of a folder; links are neither."""
+    found: list[Path] = []
+    try:
+        with os.scandir(folder) as entries:
+            for _, entry in zip(range(limit), entries, strict=False):
+                if entry.is_dir(follow_symlinks=False) if folders else entry.is_file(follow_symlinks=False):
+                    found.append(Path(entry.path))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return sorted(found)
+
+
+def _read_bounded(file: Path, limit: int) -> bytes:
+    """The bytes of a plain file of at most `limit`; nothing of anything else."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        content = stream.read(limit + 1)
+    return content if len(content) <= limit else b""
+
+
+def _read_kernel(compiled: Compiled, tools: Tools) -> Kernel | None:
+    try:
+        facts = _Metadata.model_validate_json(compiled.metadata)
+    except ValidationError:
+        return None
+    if not _NAME.match(facts.name):
+        return None
+    usage: _Usage | None = _Usage(0, 0, 0)
+    if tools.cuobjdump is not None:
+        usage = _usage(_output_of(tools.cuobjdump, ["-res-usage"], compiled.binary), facts)
+    if usage is None:
+        return None
+    code = _output_of(tools.nvdisasm, ["-c"], compiled.binary) if tools.nvdisasm is not None else b""
+    return Kernel(
+        name=facts.name,
+        target=f"sm_{facts.target.arch}",
+        registers=usage.registers,
+        spill_bytes=usage.local_bytes,
+        shared_bytes=max(facts.shared, usage.shared_bytes),
+        warps=facts.num_warps,
+        tensor_cores=_has(code, _TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
+        vector_loads=_has(code, _VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
+    )
+
+
+def _has(code: bytes, in_code: re.Pattern[bytes], ptx: bytes, in_ptx: re.Pattern[bytes]) -> bool:
+    """Whether the disassembly has an instruction; where there is none, whether the PTX has one that becomes it."""
+    return (in_code.search(code) if code else in_ptx.search(ptx)) is not None
+
+
+def _usage(table: bytes, facts: _Metadata) -> _Usage | None:
+    """The row of the kernel in what `cuobjdump -res-usage` prints; stack and local memory are both per thread."""
+    for row in _USAGE.finditer(table.decode(errors="replace")):
+        if row[1] == facts.name:
+            registers, stack, shared, local = (min(int(row[i]), 1 << 30) for i in (2, 3, 4, 5))
+            if facts.target.arch >= _FIRST_ARCH_COUNTING_RESERVED:
+                shared = max(0, shared - SHARED_RESERVED_BYTES)
+            return _Usage(registers, stack + local, shared)
+    return None
+
+
+def _output_of(tool: Path, options: list[str], binary: bytes) -> bytes:
+    """What a tool prints about a binary, bounded; empty if it fails. The binary is handed over in memory."""
+    with _memory_file("binary", binary) as source, _memory_file("output", b"") as output:
+        process = subprocess.Popen(
+            [str(tool), *options, f"/proc/self/fd/{source.fileno()}"],
+            stdin=subprocess.DEVNULL,
+            stdout=output.fileno(),
+            stderr=subprocess.DEVNULL,
+            pass_fds=[source.fileno()],
+            env={"PATH": os.defpath},
+            start_new_session=True,
+            preexec_fn=_limit_tool,
+        )
+        try:
+            status = process.wait(TOOL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return b""
+        if status != 0:
+            return b""
+        return os.pread(output.fileno(), TOOL_OUTPUT_BYTES, 0)
+
+
+def _memory_file(name: str, content: bytes) -> IO[bytes]:
+    file = os.fdopen(os.memfd_create(name), "w+b")
+    file.write(content)
+    file.flush()
+    return file
+
+
+def _limit_tool() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (int(TOOL_TIMEOUT_S), int(TOOL_TIMEOUT_S)))
+    resource.setrlimit(resource.RLIMIT_AS, (TOOL_MEMORY_BYTES, TOOL_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (TOOL_OUTPUT_BYTES, TOOL_OUTPUT_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

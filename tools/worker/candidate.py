@@ -1,0 +1,230 @@
+"""The candidate's process: imports the candidate's module and answers the referee's questions. Untrusted.
+
+Whatever is loaded here can change anything in this process, so nothing that it says is more than a claim: verdicts
+are made elsewhere, from lent memory and from the referee's own clock.
+"""
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import torch
+from kernelgate.tasks.model import ENTRY_FILE, Frozen
+from kernelgate.tools.kit.facts import Operator
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import frames, protocol, tracing
+from kernelgate.tools.worker.handover import Handover
+from kernelgate.tools.worker.inputs import reseed
+from kernelgate.tools.worker.interpreter import prepare_interpreter
+from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
+from kernelgate.tools.worker.structure import call_arguments, decode
+from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
+from kernelgate.tools.worker.triton_target import install_standin_driver
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+
+MODULE_NAME: Final = "kernelgate_candidate"
+MAX_OPERATORS: Final = 20
+MAX_MISSING: Final = 20
+_QUESTION: Final = TypeAdapter[protocol.Question](Annotated[protocol.Question, Field(discriminator="op")])
+
+
+DeviceQuestion = protocol.Load | protocol.Construct | protocol.Lend | protocol.Run | protocol.ProfileCalls
+
+
+class Start(Frozen):
+    """What the supervisor tells a new child."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    scratch: str
+    mode: Literal["run", "trace"]
+    device: DeviceRef
+    language: str
+
+
+class NoModel(Exception):
+    """The candidate's module has no `ModelNew`."""
+
+
+class Child:
+    """The state of one candidate's process: its module, its model, the inputs that it was lent."""
+
+    def __init__(self, start: Start, borrower: Borrower) -> None:
+        """Nothing of the candidate is touched yet."""
+        self._start = start
+        self._borrower = borrower
+        self.module: Any = None
+        self._model: Any = None
+        self._restorer: Restorer | None = None
+        self._pool: dict[int, Arguments] = {}
+        self._places: dict[int, dict[str, torch.Tensor]] = {}
+
+    def answer(self, question: DeviceQuestion, descriptors: list[int]) -> Frozen:
+        """Do what is asked; whatever the candidate raises passes through."""
+        if isinstance(question, protocol.Load):
+            return self._load(question)
+        if isinstance(question, protocol.Construct):
+            return self._construct(question, descriptors)
+        if isinstance(question, protocol.Lend):
+            return self._take(question, descriptors)
+        if isinstance(question, protocol.Run):
+            return self._run(question)
+        return self._profile(question)
+
+    def load(self) -> None:
+        """Import `candidate.py` under a name of its own, its folder first on the path for the files beside it."""
+        folder = Path(self._start.scratch) / "candidate"
+        start = self._start
+        if start.language == "triton" and start.mode == "trace":
+            os.environ.pop("TRITON_INTERPRET", None)
+            install_standin_driver(start.device.target)
+        elif start.language == "triton" and start.device.kind == "cpu":
+            prepare_interpreter(start.device.target)
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(folder))
+        spec = importlib.util.spec_from_file_location(MODULE_NAME, folder / ENTRY_FILE)
+        if spec is None or spec.loader is None:
+            raise NoModel(f"{ENTRY_FILE} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[MODULE_NAME] = module
+        spec.loader.exec_module(module)
+        if not callable(getattr(module, "ModelNew", None)):
+            raise NoModel(f"{ENTRY_FILE} defines no class ModelNew: a candidate needs one, with the reference's constructor")  # fmt: skip
+        self.module = module
+
+    def _load(self, question: protocol.Load) -> protocol.Done:
+        apply_policy(question.precision, question.threads)
+        self.load()
+        return protocol.Done()
+
+    def _construct(self, question: protocol.Construct, descriptors: list[int]) -> protocol.Constructed:
+        lent = () if question.parcel is None else self._borrower.open(question.parcel, descriptors.pop())
+        positional, named = call_arguments(decode(question.arguments, lent))
+        self._pool, self._places, self._model = {}, {}, None
+        reseed(question.weight_seed)
+        model = self.module.ModelNew(*positional, **named)
+        if isinstance(model, torch.nn.Module):
+            if model.training != question.training:
+                model.train(question.training)
+            answer = _load_weights(model, {name: lent[index] for name, index in question.parameters.items()})
+            self._restorer = Restorer(model)
+        else:
+            answer = protocol.Constructed(loaded=0, missing=tuple(question.parameters)[:MAX_MISSING])
+            self._restorer = Restorer(torch.nn.Module())
+        self._model = model
+        return answer
+
+    def _take(self, question: protocol.Lend, descriptors: list[int]) -> protocol.Done:
+        lent = self._borrower.open(question.parcel, descriptors.pop())
+        if question.replace:
+            self._pool, self._places = {}, {}
+        for entry in question.entries:
+            index = len(self._pool)
+            self._pool[index] = call_arguments(decode(entry.inputs, lent))
+            self._places[index] = {place.path: lent[place.index] for place in entry.answers}
+        return protocol.Done()
+
+    def _run(self, question: protocol.Run) -> protocol.Ran:
+        restorer = self._restorer or Restorer(torch.nn.Module())
+        reseed(question.seed)
+        before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
+        handover = Handover(self._places)
+        samples = time_calls(self._model, self._pool, question.order, before, handover.take)
+        return protocol.Ran(samples_ns=tuple(samples), answers=handover.answers())
+
+    def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
+        reseed(question.seed)
+        order = [index % len(self._pool) for index in range(question.calls)]
+        restorer = self._restorer or Restorer(torch.nn.Module())
+        before = restorer.before_call(question.seed, reseed=False, restore=True)
+        handover = Handover(self._places)
+        time_calls(self._model, self._pool, order[:1], before, handover.take)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            samples = time_calls(self._model, self._pool, order, before, handover.take)
+        rows = sorted(profiler.key_averages(), key=lambda row: -row.self_cpu_time_total)
+        total = sum(row.self_cpu_time_total for row in rows) or 1.0
+        return protocol.Profiled(
+            call_us=sum(samples) / len(samples) / 1e3,
+            operators=tuple(
+                Operator(
+                    name=str(row.key)[:80],
+                    calls=int(row.count),
+                    self_us=float(row.self_cpu_time_total),
+                    share=float(row.self_cpu_time_total / total),
+                )
+                for row in rows[:MAX_OPERATORS]
+            ),
+        )
+
+
+def serve(conn: socket.socket, start: dict[str, JsonValue]) -> None:
+    """Answer questions until the stream ends: the referee is done, or gone.
+
+    Args:
+        conn: The candidate's end of the line; closed at the end.
+        start: See `Start`. The files lie in `scratch/candidate`.
+    """
+    child = Child(Start.model_validate_json(json.dumps(start)), MemfdBorrower())
+    with conn:
+        while True:
+            received = frames.receive(conn)
+            if received is None:
+                return
+            message, descriptors = received
+            sequence = message.pop("sequence", None)
+            reply = _reply(child, message, descriptors)
+            try:
+                frames.send(conn, {"sequence": sequence, **reply})
+            except BrokenPipeError:
+                return
+
+
+def _reply(child: Child, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
+    try:
+        question = _QUESTION.validate_json(json.dumps(message))
+        if isinstance(question, protocol.TraceWorkload):
+            return {"ok": tracing.run_trace(child.module, message)}
+        return {"ok": child.answer(question, descriptors).model_dump(mode="json")}
+    except BaseException as error:  # noqa: BLE001  candidate code raises what it likes, SystemExit too: all is an answer
+        return {"error": _described(error).model_dump(mode="json")}
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _load_weights(model: torch.nn.Module, lent: dict[str, torch.Tensor]) -> protocol.Constructed:
+    """Copy the reference's state where name, shape and dtype agree; the rest stays as the weight seed made it."""
+    mine = model.state_dict()
+    loaded: list[str] = []
+    with torch.no_grad():
+        for name, value in lent.items():
+            target = mine.get(name)
+            if isinstance(target, torch.Tensor) and target.shape == value.shape and target.dtype == value.dtype:
+                target.copy_(value)
+                loaded.append(name)
+    missing = [name[:200] for name in lent if name not in set(loaded)]
+    return protocol.Constructed(loaded=len(loaded), missing=tuple(missing[:MAX_MISSING]))
+
+
+def _described(error: BaseException) -> protocol.Raised:
+    name = type(error).__name__
+    message = _text(lambda: str(error))
+    log = _text(lambda: "".join(traceback.format_exception(error)))
+    return protocol.Raised(
+        type=name[:200], message=message[: protocol.MAX_ERROR_CHARS], log=log[-protocol.MAX_LOG_CHARS :]
+    )
+
+
+def _text(make: Callable[[], str]) -> str:
+    """Text of an exception whose own methods may raise; no lone surrogates, which JSON cannot carry."""
+    try:
+        made = make()
+    except Exception as error:  # noqa: BLE001  the candidate's own __str__
+        made = f"({type(error).__name__} while the error was put into words)"
+    return made.encode("utf-8", "replace").decode("utf-8")

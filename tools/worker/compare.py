@@ -1,0 +1,177 @@
+"""Is an answer right? |got - want| <= atol + rtol * |want| per element, in float64, in pieces of bounded size."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import torch
+from kernelgate.tasks.model import Dtype, Tolerance
+from kernelgate.tools.kit.facts import Mismatch
+from kernelgate.tools.worker.patterns import describe_pattern
+
+PIECE_ELEMENTS: Final = (64 << 20) // 8
+"""64 MiB of float64: a few temporaries of this size are all that a comparison needs beside its answers."""
+SHOWN_MISMATCHES: Final = 5
+_LARGEST: Final = sys.float_info.max
+"""Stands for an error that overflows float64: no infinity crosses a border."""
+_KINDS: Final[dict[torch.dtype, Dtype]] = {
+    torch.float64: "float64",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.bool: "bool",
+}
+
+Problem = Literal["none", "wrong_values", "nonfinite"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one tensor compares with the expected one of the same shape and dtype."""
+
+    problem: Problem
+    wrong_share: float = 0.0
+    worst_abs: float = 0.0
+    worst_rel: float = 0.0
+    first: tuple[Mismatch, ...] = ()
+    pattern: str = ""
+
+
+@dataclass
+class _Tally:
+    """What the pieces add up to."""
+
+    wrong: int = 0
+    nonfinite: bool = False
+    worst_abs: float = 0.0
+    worst_rel: float = 0.0
+    masks: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+
+
+def dtype_kind(dtype: torch.dtype) -> Dtype:
+    """The name under which a task's tolerances list a dtype."""
+    if dtype in _KINDS:
+        return _KINDS[dtype]
+    if dtype.is_complex:
+        return "complex"
+    return "float8" if dtype.is_floating_point else "integer"
+
+
+def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> Finding:
+    """Compare two dense tensors of the same shape, dtype and device.
+
+    `nonfinite` where nan or inf stand in one and not, or with another sign, in the other; else `wrong_values` where an
+    element is outside the tolerance. Worst errors are over elements that are finite in both.
+    """
+    if want.numel() == 0 or _same_values(got, want):
+        return Finding("none")
+    tally = _Tally()
+    for got_piece, want_piece in _pieces(got, want):
+        tally.masks.append(_compare_piece(got_piece, want_piece, tolerance, tally))
+    if tally.wrong == 0:
+        return Finding("none", worst_abs=tally.worst_abs, worst_rel=tally.worst_rel)
+    mask = torch.cat(tally.masks)
+    return Finding(
+        problem="nonfinite" if tally.nonfinite else "wrong_values",
+        wrong_share=tally.wrong / want.numel(),
+        worst_abs=tally.worst_abs,
+        worst_rel=tally.worst_rel,
+        first=_first_mismatches(got, want, mask),
+        pattern=describe_pattern(mask, tuple(want.shape)),
+    )
+
+
+def _same_values(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """A quick yes; nan makes it a no, and the long way decides (as it does for bytes: a bool may hold a 7)."""
+    return got.dtype.itemsize > 1 and bool(torch.equal(got, want))
+
+
+def _pieces(got: torch.Tensor, want: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    got_flat, want_flat = got.reshape(-1), want.reshape(-1)
+    for start in range(0, want.numel(), PIECE_ELEMENTS):
+        yield got_flat[start : start + PIECE_ELEMENTS], want_flat[start : start + PIECE_ELEMENTS]
+
+
+def _compare_piece(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+    """The mask of wrong elements; adds to the tally."""
+    if got.dtype is torch.bool:
+        # A byte that is neither 0 nor 1 is no truth value: it is compared as it lies there.
+        got, want = got.view(torch.uint8), want.view(torch.uint8)
+    if not got.dtype.is_floating_point and not got.dtype.is_complex:
+        wrong = _compare_integers(got, want, tolerance, tally)
+    elif got.dtype.is_complex:
+        wrong = _compare_floats(torch.view_as_real(got), torch.view_as_real(want), tolerance, tally).any(dim=-1)
+    else:
+        wrong = _compare_floats(got, want, tolerance, tally)
+    tally.wrong += int(wrong.sum().item())
+    return wrong
+
+
+def _compare_integers(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+    differs = got != want
+    if not bool(differs.any()):
+        return differs
+    # Exact for what fits in 53 bits; equality above is exact for all.
+    error = (got.to(torch.float64) - want.to(torch.float64)).abs()
+    _note_worst(error, want.to(torch.float64).abs(), tally)
+    if tolerance.atol == 0 and tolerance.rtol == 0:
+        return differs
+    return differs & (error > tolerance.atol + tolerance.rtol * want.to(torch.float64).abs())
+
+
+def _compare_floats(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+    got, want = got.to(torch.float64), want.to(torch.float64)
+    magnitude = want.abs()
+    error = (got - want).abs()
+    wrong = ~(error <= tolerance.atol + tolerance.rtol * magnitude)
+    finite = torch.isfinite(got) & torch.isfinite(want)
+    if bool(finite.all()):
+        _note_worst(error, magnitude, tally)
+        return wrong
+    # inf - inf is nan, and inf <= inf is true: where either is not finite only its kind and sign count.
+    alike = (torch.isnan(got) & torch.isnan(want)) | ((got == want) & ~finite)
+    differs = ~finite & ~alike
+    tally.nonfinite = tally.nonfinite or bool(differs.any())
+    _note_worst(torch.where(finite, error, 0.0), torch.where(finite, magnitude, 0.0), tally)
+    return torch.where(finite, wrong, differs)
+
+
+def _note_worst(error: torch.Tensor, magnitude: torch.Tensor, tally: _Tally) -> None:
+    relative = torch.where(magnitude > 0, error / magnitude, 0.0)
+    tally.worst_abs = max(tally.worst_abs, min(float(error.max().item()), _LARGEST))
+    tally.worst_rel = max(tally.worst_rel, min(float(relative.max().item()), _LARGEST))
+
+
+def _first_mismatches(got: torch.Tensor, want: torch.Tensor, mask: torch.Tensor) -> tuple[Mismatch, ...]:
+    # The first of each true run would do; argmax over the rest of the mask avoids a list of all.
+    found: list[int] = []
+    start = 0
+    while len(found) < SHOWN_MISMATCHES and start < mask.numel():
+        rest = mask[start:]
+        step = int(rest.view(torch.uint8).argmax().item())
+        if not bool(rest[step]):
+            break
+        found.append(start + step)
+        start += step + 1
+    got_flat, want_flat = got.reshape(-1), want.reshape(-1)
+    return tuple(
+        Mismatch(index=_unravelled(at, tuple(want.shape)), got=_text(got_flat[at]), want=_text(want_flat[at]))
+        for at in found
+    )
+
+
+def _unravelled(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, position = divmod(flat, size)
+        index.append(position)
+    return tuple(reversed(index))
+
+
+def _text(element: torch.Tensor) -> str:
+    if element.dtype is torch.bool:
+        byte = int(element.view(torch.uint8).item())
+        return {0: "False", 1: "True"}.get(byte, f"byte {byte}, no truth value")
+    value = element.to(torch.float32).item() if dtype_kind(element.dtype) == "float8" else element.item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,104 @@
+"""The supervisor's talk with the trusted process that conducts a call: the referee, or the builder of one compile."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+
+from pydantic import ValidationError
+
+from kernelgate.tools.kit.wire import Progress
+from kernelgate.tools.worker.channel import Channel, Message
+from kernelgate.tools.worker.children import Child
+
+
+class ConductorLost(Exception):
+    """The conductor ended, broke the protocol or did not answer in time: a fault of ours, in one sentence."""
+
+
+class Conductor:
+    """One question at a time; while it works it may have the candidate stopped and continued, and report progress."""
+
+    def __init__(self, name: str, child: Child, sock: socket.socket) -> None:
+        self.name = name
+        self.child = child
+        self._channel = Channel(sock, self._hear, self._lose)
+        self._lost = ""
+        self._request_id = 0
+        self._answer: asyncio.Future[Message] | None = None
+        self._candidate: Child | None = None
+        self._progress: Callable[[Progress], None] = _ignore
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked."""
+        return not self._lost
+
+    def expect(
+        self, request_id: int, candidate: Child | None, progress: Callable[[Progress], None]
+    ) -> "asyncio.Future[Message]":
+        """The final answer to a request: `ready`, `done` or `failed`. Fails with `ConductorLost`.
+
+        Frames with another request id are late and discarded.
+        """
+        self._request_id, self._candidate, self._progress = request_id, candidate, progress
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._lost:
+            self._answer.set_exception(ConductorLost(self._lost))
+        return self._answer
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a frame; raises ValueError if it is too long."""
+        self._channel.send(message, descriptors)
+
+    async def end(self) -> None:
+        """Kill it and all that it started."""
+        self._lose("it was ended")
+        self._channel.close()
+        self.child.kill()
+        await self.child.gone()
+
+    def _hear(self, message: Message) -> None:
+        if message.get("request_id") != self._request_id:
+            return
+        op = message.get("op")
+        if op in ("ready", "done", "failed"):
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(message)
+        elif op == "progress":
+            self._report(message)
+        elif op in ("stop", "cont"):
+            self._obey(op == "stop")
+        else:
+            self._lose(f"it sent an unknown frame {op!r}")
+
+    def _report(self, message: Message) -> None:
+        try:
+            self._progress(Progress.model_validate(message))
+        except ValidationError as error:
+            self._lose(f"it sent a broken progress frame: {error.errors()[0]['msg']}")
+
+    def _obey(self, stop: bool) -> None:  # noqa: FBT001  the two are one operation and its inverse
+        done = True
+        if self._candidate is not None:
+            if stop:
+                done = self._candidate.stop()
+            else:
+                self._candidate.proceed()
+        if not done:
+            self._candidate_runs_on()
+        self._channel.send({"op": "stopped" if stop else "continued", "request_id": self._request_id})
+
+    def _candidate_runs_on(self) -> None:
+        """What cannot be stopped would disturb the baseline: it is killed, and the call ends with its end."""
+        if self._candidate is not None:
+            self._candidate.kill()
+
+    def _lose(self, why: str) -> None:
+        log = self.child.capture.text().strip()
+        self._lost = self._lost or f"The {self.name} was lost: {why or 'it ended'}." + (f"\n{log}" if log else "")
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConductorLost(self._lost))
+
+
+def _ignore(progress: Progress) -> None:
+    """Nobody waits."""

@@ -1,0 +1,118 @@
+"""Where candidates keep what they write: a scratch for one call, caches for all calls of one source."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kernelgate.tools.worker.lease import start_ticks
+
+_SHARED_MEMORY: Final = "/dev/shm"
+_REMOVE: Final = 'rm -rf -- "$1" || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'
+"""A hostile tree may be deep, which `rm` can do, or have folders without permissions, which the second try can."""
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Compile caches of one source: one absolute path on all rungs, as a moved folder compiles again."""
+
+    triton: Path
+    inductor: Path
+    extensions: Path
+
+
+def caches_of(state_dir: str, digest: str) -> Caches:
+    """The caches of a candidate with this digest, or of the referee where it is empty."""
+    name = re.sub(r"[^0-9A-Za-z_-]", "_", digest)[:64] or "referee"
+    root = Path(state_dir, "cache", name)
+    return Caches(triton=root / "triton", inductor=root / "inductor", extensions=root / "extensions")
+
+
+def make_caches(caches: Caches, uid: int | None) -> None:
+    """Create them for the user that children run as; caches that another user left are moved aside."""
+    root = caches.triton.parent
+    owner = os.geteuid() if uid is None else uid
+    with contextlib.suppress(FileNotFoundError):
+        if root.stat().st_uid != owner:
+            root.rename(root.with_name(f"{root.name}.other-{os.getpid()}-{start_ticks(os.getpid())}"))
+    for folder in (root, caches.triton, caches.inductor, caches.extensions):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if uid is not None:
+            os.chown(folder, uid, uid)
+
+
+def shared_memory_names() -> frozenset[str]:
+    """What lies in `/dev/shm` now."""
+    return frozenset(os.listdir(_SHARED_MEMORY))
+
+
+def sweep_shared_memory(before: frozenset[str], uid: int) -> None:
+    """Remove what the dedicated user of a device has put into `/dev/shm` since."""
+    for entry in os.scandir(_SHARED_MEMORY):
+        with contextlib.suppress(OSError):  # it went away while we looked
+            if entry.name not in before and entry.stat(follow_symlinks=False).st_uid == uid:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+
+
+class Scratches:
+    """The scratch folders of one supervisor."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / "scratch"
+        self._root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._owner = f"{os.getpid()}-{start_ticks(os.getpid())}"
+        self._made = 0
+        self.helpers: set[int] = set()
+        """Processes that are removing something now."""
+
+    def make(self, uid: int | None) -> Path:
+        """A new empty scratch."""
+        self._made += 1
+        folder = self._root / f"{self._owner}-{self._made}"
+        folder.mkdir(mode=0o700)
+        if uid is not None:
+            os.chown(folder, uid, uid)
+        return folder
+
+    async def remove(self, folder: Path) -> None:
+        """Remove a scratch with all in it; cheap where the child had a file system of its own there."""
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+            return
+        pid = _start_removal(folder)
+        self.helpers.add(pid)
+        await _ended(pid)
+        self.helpers.discard(pid)
+
+    async def remove_orphans(self) -> None:
+        """Remove the scratches of supervisors that are dead."""
+        for folder in self._root.iterdir():
+            pid, _, rest = folder.name.partition("-")
+            ticks = rest.partition("-")[0]
+            if not (pid.isdigit() and ticks.isdigit() and start_ticks(int(pid)) == int(ticks)):
+                await self.remove(folder)
+
+
+def _start_removal(folder: Path) -> int:
+    return os.posix_spawn("/bin/sh", ["sh", "-c", _REMOVE, "sh", str(folder)], {"PATH": os.defpath})
+
+
+async def _ended(pid: int) -> None:
+    """Wait for a child process without blocking the loop, and reap it."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  it has ended; or we are leaving, and so does it

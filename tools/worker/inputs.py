@@ -1,0 +1,192 @@
+"""Drawing inputs: as `get_inputs` makes them, or with the values of another distribution. From a secret seed."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from kernelgate.tasks.model import Distribution, Domain
+from kernelgate.tools.worker.structure import Unsupported, leaves, tensors_in
+from torch.overrides import TorchFunctionMode
+
+LARGE: Final = 10.0
+"""Standard deviation of `large`: exponentials of a softmax stay finite in half precision, sums of squares too."""
+SMALL: Final = 1e-3
+SPIKE: Final = 100.0
+SPIKE_EVERY: Final = 1000
+"""One element in so many is a spike, at least one."""
+_RANDOM_FACTORIES: Final = frozenset({"rand", "randn", "randint", "uniform_", "normal_", "random_", "bernoulli_", "normal"})
+_FACTORIES: Final = _RANDOM_FACTORIES | {"zeros", "ones", "full", "empty", "zero_", "fill_"}
+_TRANSPARENT: Final = frozenset({
+    "to", "half", "float", "double", "bfloat16", "cuda", "cpu", "contiguous", "clone", "requires_grad_", "detach",
+    "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "flatten", "movedim",
+})  # fmt: skip
+"""What may be done to a drawn tensor without its values being built by an operation."""
+_MOVING: Final = frozenset({"normal", "uniform", "large", "small", "mixed", "spikes"})
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One set of inputs, private to the referee."""
+
+    arguments: Any
+    """What `get_inputs` returned, floats transformed."""
+    exchangeable: tuple[int, ...]
+    """Positions in `tensors` of those whose elements are independent draws: reordered they are as good an input."""
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All input tensors in order."""
+        return tensors_in(self.arguments)
+
+
+class _Origins(TorchFunctionMode):
+    """Notes which tensors come straight from a factory (`torch.randn`), and which were built by an operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[torch.Tensor] = []  # alive, so that an id is never used twice
+        self._plain: dict[int, bool] = {}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401  whatever the function returns
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            name = getattr(func, "__name__", "")
+            if name in _FACTORIES:
+                self._note(result, random=name in _RANDOM_FACTORIES)
+            elif name in _TRANSPARENT and args and id(args[0]) in self._plain:
+                self._note(result, random=self._plain[id(args[0])])
+            elif name.endswith("_") and not name.endswith("__"):
+                self._plain.pop(id(result), None)
+        return result
+
+    def _note(self, tensor: torch.Tensor, *, random: bool) -> None:
+        self._kept.append(tensor)
+        self._plain[id(tensor)] = random
+
+    def is_plain(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._plain
+
+    def is_random(self, tensor: torch.Tensor) -> bool:
+        return self._plain.get(id(tensor), False)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Python's and torch's random numbers from this seed; Python's state is put back after."""
+    state = random.getstate()
+    random.seed(seed)
+    reseed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def reseed(seed: int) -> None:
+    """Torch's random numbers from this seed, on the CPU and on CUDA where that is in use.
+
+    Not `torch.manual_seed`, which formats a traceback for CUDA's first use later: 0.6 ms a call.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+def draw(
+    get_inputs: Callable[[], object],
+    seed: int,
+    device: str,
+    distribution: Distribution,
+    domains: Sequence[Domain],
+) -> Drawn:
+    """Inputs of one call, made on the device under `seed`.
+
+    Float tensors that come straight from a factory get the values of `distribution`, within their domain; all others
+    (integers, bools, scalars, whatever an operation built) are as `get_inputs` drew them. Raises what `get_inputs`
+    raises, and `Unsupported` for inputs that cannot be lent.
+    """
+    origins = _Origins()
+    with seeded(seed), torch.no_grad():
+        with torch.device(device), origins:
+            arguments = get_inputs()
+        positions = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
+        exchangeable: list[int] = []
+        count = 0
+        for position, argument in enumerate(positions):
+            domain = domains[position] if position < len(domains) else "any"
+            for _, leaf in leaves(argument):
+                if not isinstance(leaf, torch.Tensor):
+                    continue
+                if leaf.layout is not torch.strided or leaf.is_quantized:
+                    raise Unsupported(f"input {position} is a {leaf.layout} tensor; only dense ones can be lent")
+                if distribution != "original" and origins.is_plain(leaf):
+                    transform(leaf, distribution, domain)
+                if _is_exchangeable(leaf, origins, distribution, domain):
+                    exchangeable.append(count)
+                count += 1
+    return Drawn(arguments, tuple(exchangeable))
+
+
+def transform(tensor: torch.Tensor, distribution: Distribution, domain: Domain) -> None:
+    """Overwrite a float tensor with draws of a distribution from torch's generator, kept within the domain.
+
+    Leaves alone what the distribution or domain says nothing about: other dtypes, overlapping memory, zeros where a
+    value must be positive.
+    """
+    if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16) or _overlaps(tensor):
+        return
+    if domain.startswith("index("):
+        tensor.copy_(torch.randint(0, max(1, int(domain[6:-1])), tensor.shape, device=tensor.device))
+        return
+    if domain != "any" and distribution not in _MOVING:
+        return
+    _fill(tensor, distribution)
+    if domain == "positive":
+        tensor.abs_().add_(torch.finfo(tensor.dtype).tiny)
+    elif domain == "probability":
+        tensor.copy_(torch.softmax(tensor.to(torch.float32), dim=-1) if tensor.dim() else tensor.sigmoid())
+
+
+def _fill(tensor: torch.Tensor, distribution: Distribution) -> None:
+    fills: dict[Distribution, Callable[[], object]] = {
+        "normal": tensor.normal_,
+        "uniform": lambda: tensor.uniform_(-1, 1),
+        "large": lambda: tensor.normal_(0, LARGE),
+        "small": lambda: tensor.normal_(0, SMALL),
+        "zeros": tensor.zero_,
+        "ones": lambda: tensor.fill_(1),
+        "denormal": lambda: tensor.normal_().mul_(torch.finfo(tensor.dtype).tiny / 8),
+        "mixed": lambda: tensor.normal_().mul_(10 ** torch.empty_like(tensor).uniform_(-3, 2)),
+        "spikes": lambda: _spike(tensor.normal_(0, 0.01)),
+    }
+    fills[distribution]()
+
+
+def _spike(tensor: torch.Tensor) -> None:
+    if tensor.numel() == 0:
+        return
+    chosen = torch.rand(tensor.shape, device=tensor.device) < 1 / SPIKE_EVERY
+    if not bool(chosen.any()):
+        chosen.flatten()[int(torch.randint(0, chosen.numel(), ()).item())] = True
+    tensor.masked_fill_(chosen, SPIKE)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory (expanded tensors): such cannot be written element by element."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def _is_exchangeable(tensor: torch.Tensor, origins: _Origins, distribution: Distribution, domain: Domain) -> bool:
+    drawn = origins.is_random(tensor) if distribution == "original" else distribution in _MOVING
+    free = domain != "probability"
+    fills_its_storage = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return drawn and free and tensor.numel() > 1 and fills_its_storage and not _overlaps(tensor)

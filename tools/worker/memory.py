@@ -1,0 +1,63 @@
+"""How much memory a call will need, and how much there is: refuse before anybody is killed."""
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+CALL_OVERHEAD_BYTES: Final = 256 << 20
+"""Float64 pieces of a comparison, and what interpreters and allocators of two processes take beside tensors."""
+USABLE_SHARE: Final = 0.8
+"""Of the free memory: the rest of the host lives too."""
+
+
+class DoesNotFit(Exception):
+    """A call would need more memory than there is. The message is one sentence."""
+
+    def __init__(self, what: str, needed_bytes: int, allowed_bytes: int) -> None:
+        """`what` names the workload."""
+        super().__init__(
+            f"{what} needs {needed_bytes:,} bytes of memory and {allowed_bytes:,} may be used: choose a smaller workload"
+        )
+        self.needed_bytes = needed_bytes
+        self.allowed_bytes = allowed_bytes
+
+
+def call_bytes(inputs: int, outputs: int, weights: int) -> int:
+    """Memory of one comparison on the CPU, both processes together.
+
+    Inputs are held privately and lent; outputs are expected, lent, and made on either side; weights lie in both
+    modules and, while they are handed over, in the parcel.
+    """
+    return 2 * inputs + 4 * outputs + 3 * weights + CALL_OVERHEAD_BYTES
+
+
+def available_bytes() -> int:
+    """What may be used now, from the kernel's estimate of memory that is free without swapping."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return int(int(rest.split()[0]) * 1024 * USABLE_SHARE)
+    except OSError:  # no /proc in this namespace: ask the system call, which does not count what caches could give up
+        return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * USABLE_SHARE)
+    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * USABLE_SHARE)
+
+
+@contextlib.contextmanager
+def bounded(more_bytes: int) -> Iterator[None]:
+    """Let this process map so much more and no further: an allocation then fails where the kernel would have killed.
+
+    Sets and restores the soft limit of the address space. Not for processes that use CUDA, which reserves terabytes.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + more_bytes
+    known = [value for value in (soft, hard, limit) if value != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

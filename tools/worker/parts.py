@@ -1,0 +1,51 @@
+"""What a supervisor puts into its children. A tests' module of the same shape replaces this one (`--parts`)."""
+
+import importlib
+import socket
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from pydantic import JsonValue
+
+from kernelgate.tools.kit.wire import DeviceRef
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What was imported before the first fork; empty where it was not needed."""
+
+    torch: str
+    triton: str
+
+
+class Parts(Protocol):
+    """The functions that children run, and the imports that they share."""
+
+    def preload(self, device: DeviceRef) -> Versions:
+        """Import all that a child will need, once; start no thread, run no torch operation."""
+        ...
+
+    def candidate_serve(self, conn: socket.socket, start: dict[str, JsonValue]) -> None:
+        """The untrusted child."""
+        ...
+
+    def referee_serve(self, control: socket.socket) -> None:
+        """The trusted child of a device, kept between calls."""
+        ...
+
+    def builder_serve(self, control: socket.socket, request: dict[str, JsonValue], candidate: socket.socket) -> None:
+        """The trusted child of one compile."""
+        ...
+
+
+def load_parts(module: str) -> Parts:
+    """The parts that a module offers; raises ImportError."""
+    found = importlib.import_module(module)
+    missing = [
+        name
+        for name in ("preload", "candidate_serve", "referee_serve", "builder_serve")
+        if not callable(getattr(found, name, None))
+    ]
+    if missing:
+        raise ImportError(f"{module} offers no {', '.join(missing)}")
+    return cast("Parts", found)

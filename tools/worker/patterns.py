@@ -1,0 +1,105 @@
+"""Where wrong elements lie, and what a wrong answer equals: hints for whoever wrote the kernel."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import torch
+
+LooksLike = Literal["", "zeros", "input", "constant", "previous_output"]
+MAX_LISTED: Final = 1 << 22
+"""Up to so many wrong elements are listed to look for a period."""
+LARGEST_PERIOD: Final = 4096
+
+
+def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
+    """One phrase for where a flat mask of wrong elements is true, or an empty text if it forms no pattern.
+
+    `shape` is the answer's; rows are all dimensions but the last together.
+    """
+    wrong = int(mask.sum().item())
+    if wrong == 0:
+        return ""
+    if wrong == mask.numel():
+        return "every element" if wrong > 1 else ""
+    if len(shape) >= 2 and shape[-1] > 1 and mask.numel() > shape[-1]:
+        table = mask.view(-1, shape[-1])
+        found = _by_rows(table) or _by_columns(table)
+        if found:
+            return found
+    return _by_position(mask, wrong)
+
+
+def looks_like(
+    got: torch.Tensor, inputs: Iterable[torch.Tensor], previous: Iterable[torch.Tensor]
+) -> LooksLike:
+    """Something telling that a wrong answer equals: zeros, a constant, an input, an earlier answer."""
+    if got.numel() < 2:
+        return ""
+    if not bool(got.to(torch.bool).any()):
+        return "zeros"
+    for kind, others in (("input", inputs), ("previous_output", previous)):
+        for other in others:
+            same_kind = other.numel() == got.numel() and other.dtype == got.dtype
+            if same_kind and torch.equal(other.reshape(-1), got.reshape(-1)):
+                return "input" if kind == "input" else "previous_output"
+    flat = got.reshape(-1)
+    return "constant" if bool((flat == flat[0]).all()) else ""
+
+
+def _by_rows(table: torch.Tensor) -> str:
+    rows, columns = table.shape
+    touched = table.any(dim=1)
+    count = int(touched.sum().item())
+    if count == rows:
+        return ""
+    whole = bool(table[touched].all())
+    kind = "rows, whole" if whole else "rows"
+    where = _run(touched, count)
+    if where == "tail":
+        return f"only in the last {count} of {rows} {kind}"
+    if where == "head":
+        return f"only in the first {count} of {rows} {kind}"
+    if where and count > 1:
+        return f"only in {count} of {rows} {kind}: {where}"
+    if whole and columns > 1:
+        return f"whole rows: {count} of {rows}"
+    return ""
+
+
+def _by_columns(table: torch.Tensor) -> str:
+    columns = table.shape[1]
+    touched = table.any(dim=0)
+    count = int(touched.sum().item())
+    if count == columns:
+        return ""
+    where = _run(touched, count)
+    if where == "tail":
+        return f"only in the last {count} of {columns} columns"
+    if where == "head":
+        return f"only in the first {count} of {columns} columns"
+    return f"only in {count} of {columns} columns: {where}" if where and count > 1 else ""
+
+
+def _by_position(mask: torch.Tensor, wrong: int) -> str:
+    where = _run(mask, wrong)
+    if wrong < 2 or not where:
+        return ""
+    if where in ("tail", "head"):
+        return f"only the {'last' if where == 'tail' else 'first'} {wrong} of {mask.numel()} elements"
+    return f"only {wrong} of {mask.numel()} elements: {where}"
+
+
+def _run(flags: torch.Tensor, count: int) -> str:
+    """`tail`, `head`, `one block from 8 to 15`, `every 4th from 3 on`, or nothing."""
+    if count > MAX_LISTED:
+        return ""
+    at = flags.nonzero().flatten()
+    first, last = int(at[0].item()), int(at[-1].item())
+    if last - first + 1 == count:
+        if last == flags.numel() - 1:
+            return "tail"
+        return "head" if first == 0 else f"one block from {first} to {last}"
+    steps = at[1:] - at[:-1]
+    step = int(steps[0].item())
+    periodic = count >= 3 and step <= LARGEST_PERIOD and bool((steps == step).all())
+    return f"every {step}th from {first} on" if periodic else ""

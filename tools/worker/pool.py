@@ -1,0 +1,170 @@
+"""The input pool of a call: private inputs, the same inputs lent, poisoned answer buffers, and how they stay fresh."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from kernelgate.tools.worker.inputs import Drawn
+from kernelgate.tools.worker.lending import Lender, Loan, storage_bytes
+from kernelgate.tools.worker.poison import Poison, draw_poison
+from kernelgate.tools.worker.protocol import AnswerPlace, Entry, Lend
+from kernelgate.tools.worker.structure import decode, encode, leaves, replaced
+
+REFRESH_STEP: Final = 61
+"""One element in so many is replaced before a block: prime, so that it meets each row and column. A cache keyed on
+the content must then read all of it to notice, and a cache keyed on the address returns a wrong answer."""
+_SAMPLE_WORDS: Final = 8
+_STRIPE_WORDS: Final = 128
+"""A quick look compares one random cache line of each KiB: spoiling inputs to slow a baseline needs more than that."""
+
+
+@dataclass
+class PoolEntry:
+    """One set of inputs."""
+
+    drawn: Drawn
+    """Private: what the lent memory must still hold after a call."""
+    lent: Any
+    """The same nesting over lent memory."""
+    answers: dict[str, torch.Tensor]
+    """Lent, by path of the output."""
+    poisons: dict[str, Poison]
+    seed: int
+
+    @property
+    def lent_tensors(self) -> list[torch.Tensor]:
+        """The input tensors in lent memory."""
+        return [leaf for _, leaf in leaves(self.lent) if isinstance(leaf, torch.Tensor)]
+
+    def changed(self, secret: random.Random | None = None) -> bool:
+        """Whether lent inputs differ from the private ones; with `secret` only a random sample is looked at."""
+        return any(
+            _differs(storage_bytes(mine), storage_bytes(lent), secret)
+            for mine, lent in zip(self.drawn.tensors, self.lent_tensors, strict=True)
+        )
+
+    def put_back(self) -> None:
+        """Overwrite the lent inputs with the private ones."""
+        for mine, lent in zip(self.drawn.tensors, self.lent_tensors, strict=True):
+            storage_bytes(lent).copy_(storage_bytes(mine))
+
+    def poison(self) -> None:
+        """Fill the lent answer buffers with their secret pattern."""
+        for path, answer in self.answers.items():
+            self.poisons[path].fill(answer)
+
+    def refresh(self, secret: random.Random, redraw: Callable[[], Drawn]) -> None:
+        """Give the entry values that nobody has seen: some elements reordered, or all inputs drawn again."""
+        if not self.drawn.exchangeable:
+            _overwrite(self.drawn.tensors, redraw().tensors)
+            self.put_back()
+            return
+        lent = self.lent_tensors
+        tensors = self.drawn.tensors
+        for position in self.drawn.exchangeable:
+            _reorder(tensors[position], secret, lent[position])
+
+
+class InputPool:
+    """Entries that both sides read; made anew, in new memory, for each comparison and each prepared workload."""
+
+    def __init__(self, lender: Lender, secret: random.Random) -> None:
+        """Empty."""
+        self._lender = lender
+        self._secret = secret
+        self.entries: list[PoolEntry] = []
+
+    def add(self, drawn: Sequence[Drawn], expected: object, *, replace: bool) -> tuple[Lend, Loan]:
+        """Lend more entries, with room for answers shaped like `expected`, poisoned.
+
+        Returns what is to be sent to the candidate. Raises OSError or MemoryError.
+        """
+        wanted = [(path, leaf) for path, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
+        copied: list[torch.Tensor] = []
+
+        def place(tensor: torch.Tensor) -> int:
+            copied.append(tensor)
+            return len(copied) - 1
+
+        nodes = [encode(one.arguments, place) for one in drawn]
+        blanks = [leaf for _ in drawn for _, leaf in wanted]
+        loan = self._lender.lend(copied, blanks)
+        descriptions: list[Entry] = []
+        for number, (one, node) in enumerate(zip(drawn, nodes, strict=True)):
+            first = len(copied) + number * len(wanted)
+            places = tuple(AnswerPlace(path=path, index=first + i) for i, (path, _) in enumerate(wanted))
+            descriptions.append(Entry(inputs=node, answers=places))
+            entry = PoolEntry(
+                drawn=one,
+                lent=decode(node, loan.tensors),
+                answers={p.path: loan.tensors[p.index] for p in places},
+                poisons={path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted},
+                seed=self._secret.getrandbits(31),
+            )
+            entry.poison()
+            self.entries.append(entry)
+        return Lend(replace=replace, parcel=loan.parcel, entries=tuple(descriptions)), loan
+
+    def variant(self, redraw: Callable[[], Drawn]) -> Drawn:
+        """A further set of inputs: another entry's, reordered throughout, or drawn anew where order matters."""
+        if not self.entries:
+            return redraw()
+        model = self._secret.choice(self.entries).drawn
+        if not model.exchangeable:
+            return redraw()
+        copy = Drawn(replaced(model.arguments, _with_own_storage), model.exchangeable)
+        tensors = copy.tensors
+        for position in copy.exchangeable:
+            flat = _flat(tensors[position])
+            flat.copy_(flat.roll(self._secret.randrange(1, flat.numel())))
+        return copy
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements in the order in which they lie in memory; exchangeable tensors fill their storage."""
+    return tensor.as_strided((tensor.numel(),), (1,), 0)
+
+
+def _reorder(mine: torch.Tensor, secret: random.Random, lent: torch.Tensor) -> None:
+    """Move every `REFRESH_STEP`th element to another such place, in both copies."""
+    private, shared = _flat(mine), _flat(lent)
+    start = secret.randrange(min(REFRESH_STEP, private.numel()))
+    chosen = private[start::REFRESH_STEP]
+    if chosen.numel() < 2:
+        start, chosen = 0, private
+    step = REFRESH_STEP if chosen.numel() < private.numel() else 1
+    moved = chosen.roll(secret.randrange(1, chosen.numel()))
+    private[start::step] = moved
+    shared[start::step] = moved
+
+
+def _differs(one: torch.Tensor, other: torch.Tensor, secret: random.Random | None) -> bool:
+    if one.data_ptr() % 8 == 0 and other.data_ptr() % 8 == 0:
+        words = one.numel() // 8
+        left, right = one[: words * 8].view(torch.int64), other[: words * 8].view(torch.int64)
+        rest = words * 8
+        if secret is not None and words >= 4 * _STRIPE_WORDS:
+            stripes = words // _STRIPE_WORDS
+            start = secret.randrange(_STRIPE_WORDS // _SAMPLE_WORDS) * _SAMPLE_WORDS
+            shape, strides = (stripes, _SAMPLE_WORDS), (_STRIPE_WORDS, 1)
+            left = left.as_strided(shape, strides, left.storage_offset() + start)
+            right = right.as_strided(shape, strides, right.storage_offset() + start)
+        return not (torch.equal(left, right) and torch.equal(one[rest:], other[rest:]))
+    return not torch.equal(one, other)
+
+
+def _overwrite(old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
+    """Take over newly drawn values where they have the form of the old ones."""
+    for mine, fresh in zip(old, new, strict=True):
+        same = mine.shape == fresh.shape and mine.dtype == fresh.dtype and mine.stride() == fresh.stride()
+        if same and mine.untyped_storage().nbytes() == fresh.untyped_storage().nbytes():
+            storage_bytes(mine).copy_(storage_bytes(fresh))
+
+
+def _with_own_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides and offset over storage of its own."""
+    copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return copy.set_(tensor.untyped_storage().clone(), tensor.storage_offset(), tensor.shape, tensor.stride())
+

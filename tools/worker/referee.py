@@ -1,0 +1,178 @@
+"""The referee's process: holds one task, and conducts the calls that the supervisor hands to it. Trusted."""
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from typing import Final
+
+from kernelgate.tasks.model import Task
+from kernelgate.tools.kit import catalogue
+from kernelgate.tools.kit.facts import Qualification
+from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
+from kernelgate.tools.worker import frames, reference
+from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.lending import MemfdLender
+from kernelgate.tools.worker.memory import DoesNotFit
+from kernelgate.tools.worker.protocol import Conversation
+from kernelgate.tools.worker.reference import TaskError
+from kernelgate.tools.worker.timing import apply_policy
+from pydantic import JsonValue
+
+QUALIFY: Final = "qualify"
+MAX_ERROR_CHARS: Final = 1_000
+
+
+class SupervisorGone(Exception):
+    """The supervisor's end was closed: there is nobody to work for."""
+
+
+class SocketControl:
+    """`bench.Control` over the supervisor's socket."""
+
+    def __init__(self, control: socket.socket, request_id: int) -> None:
+        """For one call."""
+        self._control = control
+        self._request_id = request_id
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Does not wait."""
+        self._send({"op": "progress", "stage": stage, "done": done, "total": total})
+
+    def stop(self) -> None:
+        """Waits for the supervisor's word."""
+        self._send({"op": "stop"})
+        self._await("stopped")
+
+    def proceed(self) -> None:
+        """Waits for the supervisor's word."""
+        self._send({"op": "cont"})
+        self._await("continued")
+
+    def _send(self, message: dict[str, JsonValue]) -> None:
+        frames.send(self._control, {**message, "request_id": self._request_id})
+
+    def _await(self, op: str) -> None:
+        while True:
+            message = frames.receive_plain(self._control)
+            if message is None:
+                raise SupervisorGone
+            if message.get("op") == op and message.get("request_id") == self._request_id:
+                return
+            if message.get("op") in ("call", "ready"):
+                raise RuntimeError(f"{message.get('op')} came while a call was under way")
+
+
+class Referee:
+    """Keeps the task of the last call, so that the next one finds it built."""
+
+    def __init__(self, control: socket.socket) -> None:
+        """Nothing is held yet."""
+        self._control = control
+        self._digest = ""
+        self._house: House | None = None
+        self._failure: TaskError | DoesNotFit | None = None
+
+    def answer(self, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
+        """The reply to one frame; raises what is our own fault."""
+        if message.get("op") == "ready":
+            task = Task.model_validate_json(json.dumps(message.get("task")))
+            self._hold(task, DeviceRef.model_validate_json(json.dumps(message.get("device"))))
+            return {"op": "ready"}
+        if message.get("op") == "call":
+            request = WorkerRequest.model_validate_json(json.dumps(message.get("request")))
+            conversation = Conversation(socket.socket(fileno=descriptors.pop())) if descriptors else None
+            return self._call(request, conversation)
+        raise RuntimeError(f"unknown frame {message.get('op')!r}")
+
+    def _hold(self, task: Task, device: DeviceRef) -> None:
+        """Size and execute the task's reference; a task that fails is remembered with its reason."""
+        digest = f"{task.digest} {device.model_dump_json()}"
+        if digest == self._digest:
+            return
+        self._digest, self._house, self._failure = digest, None, None
+        apply_policy(task.precision, device.threads)
+        try:
+            self._house = House(reference.hold(task, torch_device(device), device.kind))
+        except (TaskError, DoesNotFit) as error:
+            self._failure = error
+
+    def _call(self, request: WorkerRequest, conversation: Conversation | None) -> dict[str, JsonValue]:
+        start = time.perf_counter()
+        self._hold(request.task, request.device)
+        if self._house is None:
+            if conversation is not None:
+                conversation.close()
+            return self._unfit(request, self._failure or TaskError("the task could not be held"))
+        house = self._house
+        house.house_s = time.perf_counter() - start
+        bench = RefereeBench(
+            request.task,
+            request.device,
+            house,
+            MemfdLender(),
+            SocketControl(self._control, request.request_id),
+            conversation,
+        )
+        try:
+            facts = catalogue.procedure(request.procedure).run(bench, request.plan)
+        except (TaskError, DoesNotFit) as error:
+            return self._unfit(request, error)
+        finally:
+            bench.close()
+        return {
+            "op": "done",
+            "facts": facts.model_dump(mode="json"),
+            "house_s": house.house_s,
+            "prepare_s": bench.prepare_s,
+            "observation": {"load_1m": os.getloadavg()[0], "threads": request.device.threads},
+        }
+
+    def _unfit(self, request: WorkerRequest, error: TaskError | DoesNotFit) -> dict[str, JsonValue]:
+        """Of a qualification it is the finding; of any other call it is a fault that the agent did not cause."""
+        if request.procedure != QUALIFY:
+            raise error
+        facts = Qualification(
+            error=str(error)[:MAX_ERROR_CHARS],
+            bytes_needed=error.needed_bytes if isinstance(error, DoesNotFit) else 0,
+            bytes_allowed=error.allowed_bytes if isinstance(error, DoesNotFit) else 0,
+        )
+        return {"op": "done", "facts": facts.model_dump(mode="json"), "house_s": 0.0, "prepare_s": 0.0, "observation": {}}  # fmt: skip
+
+
+def torch_device(device: DeviceRef) -> str:
+    """`cpu` or `cuda:1`."""
+    return "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
+
+
+def serve(control: socket.socket) -> None:
+    """Answer the supervisor until its end of `control` is closed.
+
+    Runs the task's reference code, so it is confined like a candidate; it is the only process that holds expected
+    outputs, seeds and orders.
+    """
+    referee = Referee(control)
+    while True:
+        received = frames.receive(control)
+        if received is None:
+            return
+        message, descriptors = received
+        request_id = message.get("request_id")
+        try:
+            reply = referee.answer(message, descriptors)
+        except SupervisorGone:
+            return
+        except Exception as error:  # noqa: BLE001  ours, whatever it is: said to the supervisor, traced in its log
+            traceback.print_exc(file=sys.stderr)
+            reply = {"op": "failed", "error": _sentence(error)}
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        frames.send(control, {**reply, "request_id": request_id})
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) if isinstance(error, TaskError | DoesNotFit) else f"The referee failed: {type(error).__name__}: {error}"
+    return text.encode("utf-8", "replace").decode()[:MAX_ERROR_CHARS]

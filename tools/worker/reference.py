@@ -1,0 +1,259 @@
+"""The reference of one workload, as the referee holds it: module, weights, facts, inputs, expected answers."""
+
+import contextlib
+import linecache
+import secrets
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch._refs  # what a meta tensor imports at its first use: half a second, once in the supervisor
+from kernelgate.tasks import source as task_source
+from kernelgate.tasks.model import Distribution, Override, Task, Workload
+from kernelgate.tools.kit.facts import WorkloadFacts
+from kernelgate.tools.worker import inputs, memory
+from kernelgate.tools.worker.inputs import Drawn
+from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
+from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced, tensors_in
+from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+SEED_BITS: Final = 62
+
+
+class TaskError(Exception):
+    """The task's own code failed, or its reference is none. The message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What one forward of a reference moves and does."""
+
+    inputs_bytes: int
+    weights_bytes: int
+    outputs_bytes: int
+    flops: int
+
+    @property
+    def call_bytes(self) -> int:
+        """Memory that a comparison needs, both processes together."""
+        return memory.call_bytes(self.inputs_bytes, self.outputs_bytes, self.weights_bytes)
+
+
+class HeldWorkload:
+    """A workload of a task, its reference module built when it is first needed."""
+
+    def __init__(self, task: Task, workload: Workload, device: str) -> None:
+        """Executes the task's source, and runs its forward once to size it.
+
+        Raises `TaskError` where the task's code fails, `memory.DoesNotFit` where a task cannot be made small enough.
+        """
+        self._task = task
+        self._device = device
+        self.name = workload.name
+        self._model: _Built | None = None
+        if workload.shrink:
+            self._code, self.sizes = _smallest_that_fits(task, workload.name, device)
+        else:
+            self._code = _executed(task, workload.name, workload.overrides)
+            self.sizes = _sized(self._code, task, workload.name, device)
+        self.facts = WorkloadFacts(
+            name=workload.name,
+            held_out=workload.held_out,
+            bytes_in=self.sizes.inputs_bytes + self.sizes.weights_bytes,
+            bytes_out=self.sizes.outputs_bytes,
+            flops=self.sizes.flops,
+        )
+
+    def require_memory(self, times: int = 1) -> None:
+        """Raises `memory.DoesNotFit` where a call with so many pool entries would not fit."""
+        sizes = self.sizes
+        needed = memory.call_bytes(sizes.inputs_bytes * times, sizes.outputs_bytes * times, sizes.weights_bytes)
+        allowed = memory.available_bytes()
+        if needed > allowed:
+            raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
+
+    @property
+    def built(self) -> "_Built":
+        """The reference module with its weights; built on first use. Raises `TaskError`."""
+        if self._model is None:
+            with _as_task_error(self.name, "building Model"):
+                self._model = _build(self._code, self._task.weight_seed, self._device)
+        return self._model
+
+    def forget(self) -> None:
+        """Drop the module; the next use builds the same again."""
+        self._model = None
+
+    def draw(self, distribution: Distribution) -> Drawn:
+        """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""
+        seed = secrets.randbits(SEED_BITS)
+        with _as_task_error(self.name, "get_inputs()"):
+            return inputs.draw(self._code.get_inputs, seed, self._device, distribution, self._task.domains)
+
+    def expect(self, arguments: object, seed: int) -> Any:  # noqa: ANN401  whatever the reference returns
+        """The reference's answer, copied, so that nobody else holds its memory. Raises `TaskError`.
+
+        The first call also finds out whether the reference uses random numbers or changes its buffers.
+        """
+        built = self.built
+        with _as_task_error(self.name, "forward"):
+            inputs.reseed(seed)
+            state = None if built.known else torch.default_generator.get_state()
+            built.restorer.restore()
+            outputs: list[object] = []
+            time_calls(
+                built.module, {0: call_arguments(arguments)}, [0], nothing, lambda _, output: outputs.append(output)
+            )
+            if state is not None:
+                built.reseed = not torch.equal(state, torch.default_generator.get_state())
+                built.restore = built.restorer.changed()
+                built.known = True
+            return replaced(outputs[0], _own_copy)
+
+
+@dataclass
+class _Built:
+    """A reference module ready to be called."""
+
+    module: torch.nn.Module
+    init_arguments: object
+    restorer: Restorer
+    known: bool = False
+    reseed: bool = True
+    restore: bool = True
+
+    def before_call(self, seed: int) -> Callable[[], None]:
+        """What is done before each timed call, on both sides."""
+        return self.restorer.before_call(seed, reseed=self.reseed, restore=self.restore)
+
+
+def hold(task: Task, device: str, kind: str) -> dict[str, HeldWorkload]:
+    """All workloads of a task on a kind of device, smallest first; raises `TaskError`."""
+    chosen = [w for w in task.workloads if kind in w.devices]
+    if not chosen:
+        raise TaskError(f"task {task.name} has no workload for a {kind} device")
+    held = [HeldWorkload(task, workload, device) for workload in chosen]
+    return {w.name: w for w in sorted(held, key=lambda w: w.facts.bytes_in + w.facts.bytes_out)}
+
+
+def byte_size(value: object) -> int:
+    """Bytes of the elements of all tensors in a nested value."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
+
+
+def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain contiguous copy, without gradient, subclass or lazy conjugation."""
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _executed(task: Task, workload: str, overrides: dict[str, Override]) -> types.ModuleType:
+    """The task's source as a module, with the workload's constants in place."""
+    with _as_task_error(workload, "the reference file"):
+        text = task_source.with_overrides(task.source, overrides)
+        name = f"kernelgate_task_{task.digest[:12]}_{workload}"
+        file = f"<reference of {task.name}, workload {workload}>"
+        module = types.ModuleType(name)
+        module.__file__ = file
+        # dataclasses, torch.jit and inspect look the module and its lines up by name.
+        sys.modules[name] = module
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  this process is confined for that
+    for needed in ("Model", "get_inputs", "get_init_inputs"):
+        if not callable(getattr(module, needed, None)):
+            raise TaskError(f"the reference of workload {workload} defines no {needed}")
+    return module
+
+
+def _build(code: types.ModuleType, weight_seed: int, device: str) -> _Built:
+    with inputs.seeded(weight_seed):
+        init_arguments = code.get_init_inputs()
+        # Drawing the arguments must not shift the weights: the candidate gets the arguments ready made.
+        inputs.reseed(weight_seed)
+        positional, named = call_arguments(init_arguments)
+        module = code.Model(*positional, **named)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
+    module.to(device)
+    return _Built(module, init_arguments, Restorer(module))
+
+
+def _sized(code: types.ModuleType, task: Task, workload: str, device: str) -> Sizes:
+    """Sizes from one forward, if there is memory for it; else from one on fake tensors, which need none."""
+    inputs_bytes = _meta_inputs_bytes(code)
+    available = memory.available_bytes()
+    with _as_task_error(workload, "a forward of the reference"):
+        if memory.call_bytes(inputs_bytes, 0, 0) <= available:
+            try:
+                return _measured(code, task.weight_seed, device, available)
+            except (MemoryError, RuntimeError) as error:
+                if not isinstance(error, MemoryError) and not any(text in str(error) for text in ALLOCATION_TEXTS):
+                    raise
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _measured(code, task.weight_seed, device, available)
+
+
+def _meta_inputs_bytes(code: types.ModuleType) -> int:
+    """Bytes of the inputs, without making them; 0 where `get_inputs` needs values."""
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            return byte_size(code.get_inputs())
+    except Exception:  # noqa: BLE001  what is not made for meta tensors fails in its own way; the real draw decides
+        return 0
+
+
+def _measured(code: types.ModuleType, weight_seed: int, device: str, available: int) -> Sizes:
+    bound = memory.bounded(available) if device == "cpu" else contextlib.nullcontext()
+    with bound, torch.no_grad(), FlopCounterMode(display=False) as counter, inputs.seeded(weight_seed):
+        positional, named = call_arguments(code.get_init_inputs())
+        module = code.Model(*positional, **named)
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
+        module.to(device)
+        weights = byte_size([*module.parameters(), *module.buffers()])
+        with torch.device(device):
+            arguments = code.get_inputs()
+        positional, named = call_arguments(arguments)
+        answer = module(*positional, **named)
+    if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
+        raise TaskError("the reference returns neither a tensor nor a number")
+    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.get_total_flops())
+
+
+def _smallest_that_fits(task: Task, workload: str, device: str) -> tuple[types.ModuleType, Sizes]:
+    """The first shrink step that works and fits; raises `TaskError`, or `DoesNotFit` with the bytes needed."""
+    limit = task_source.SMALL_LIMIT_BYTES
+    smallest = 0
+    failure = ""
+    for overrides in task_source.shrink_steps(task.source):
+        try:
+            code = _executed(task, workload, overrides)
+            needed = _meta_inputs_bytes(code)
+            if needed <= limit:
+                sizes = _measured(code, task.weight_seed, device, memory.available_bytes())
+                needed = sizes.inputs_bytes + sizes.outputs_bytes
+                if needed <= limit:
+                    return code, sizes
+            smallest = needed
+        except Exception as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
+            failure = failure or f"{type(error).__name__}: {error}"
+    if smallest == 0:
+        raise TaskError(f"no size of task {task.name} runs: {failure}")
+    raise memory.DoesNotFit(f"the smallest size of task {task.name}", smallest, limit)
+
+
+@contextlib.contextmanager
+def _as_task_error(workload: str, where: str) -> Iterator[None]:
+    """Whatever the task's code raises becomes a `TaskError` that says where."""
+    try:
+        yield
+    except (TaskError, memory.DoesNotFit):
+        raise
+    except Unsupported as error:
+        raise TaskError(f"workload {workload}, {where}: {error}") from error
+    except Exception as error:
+        raise TaskError(f"workload {workload}, {where} raised {type(error).__name__}: {error}") from error

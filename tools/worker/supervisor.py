@@ -1,0 +1,460 @@
+"""The supervisor of one device: forks, watches deadlines, kills, reaps and holds the lease. It judges nothing.
+
+Single-threaded, and it never runs a torch operation: children forked after one would hang. It speaks with the server
+over one socket and ends, with all its children, when that socket closes.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from kernelgate.tasks.model import Candidate
+from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply, WorkerRequest
+from kernelgate.tools.worker import processes
+from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
+from kernelgate.tools.worker.channel import Channel, Message
+from kernelgate.tools.worker.children import CannotFork, Child, Plan, spawn
+from kernelgate.tools.worker.conductor import Conductor, ConductorLost
+from kernelgate.tools.worker.folders import (
+    Caches,
+    Scratches,
+    caches_of,
+    make_caches,
+    shared_memory_names,
+    sweep_shared_memory,
+)
+from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
+from kernelgate.tools.worker.parts import Parts, Versions
+from kernelgate.tools.worker.roles import Mode, Roles
+from kernelgate.tools.worker.survey import Survey
+
+BEGIN_LIMIT_S: Final = 30.0
+"""From a fork to a child behind its walls; takes tens of milliseconds."""
+READY_LIMIT_S: Final = 120.0
+"""For a referee to build itself for a task."""
+QUEUE_LIMIT_S: Final = 120.0
+"""At the head of this supervisor's queue, for the lease that another server holds (CONTRACT 5)."""
+_LEASE_POLL_S: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a supervisor was started."""
+
+    device: DeviceRef
+    state_dir: Path
+    lease_dir: Path = LEASE_FOLDER
+    queue_limit_s: float = QUEUE_LIMIT_S
+    namespaces: bool = True
+    grace_s: float = ANSWER_GRACE_S
+    """For a conductor to answer after its call was cut."""
+
+
+class _MustReplace(Exception):
+    """This process has more than one thread and must not fork: it replaces itself first."""
+
+
+class Supervisor:
+    """Serves one server until its socket closes.
+
+    Args:
+        sock: To the server.
+        settings: How it was started.
+        parts: What its children run.
+        versions: What was preloaded.
+        survey: What the host can do.
+        replace: Called with the unanswered requests and the unread bytes when this process must be replaced by a
+            fresh one; does not return.
+        unforkable: Why no child may be forked although the process is fresh; empty if it may.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        settings: Settings,
+        parts: Parts,
+        versions: Versions,
+        survey: Survey,
+        replace: Callable[[list[WorkerRequest], bytes], None],
+        unforkable: str,
+    ) -> None:
+        self._settings, self._parts, self._versions = settings, parts, versions
+        self._survey, self._replace, self._unforkable = survey, replace, unforkable
+        self._roles = Roles.on(survey.host, settings.device, settings.state_dir)
+        self._scratches = Scratches(settings.state_dir)
+        self._lease = Lease(settings.device.uid, settings.lease_dir)
+        self._turn = asyncio.Lock()
+        self._builds = asyncio.Semaphore(os.cpu_count() or 1)
+        self._calls: dict[int, Call] = {}
+        self._carried: list[WorkerRequest] = []
+        self._replacing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._children: set[Child] = set()
+        self._referee: Conductor | None = None
+        self._referee_scratch: Path | None = None
+        self._closed = asyncio.Event()
+        self._sock = sock
+
+    async def serve(self, *, data: bytes = b"", greet: bool = True) -> None:
+        """Serve until the server is gone. `data`: what a predecessor had read and not answered."""
+        self._server = Channel(self._sock, self._hear, self._end, data)
+        if greet:
+            hello = Hello(
+                pid=os.getpid(),
+                torch=self._versions.torch,
+                triton=self._versions.triton,
+                confinement=self._survey.holds,
+                gaps=self._survey.gaps,
+            )
+            self._server.send(hello.model_dump(mode="json"))
+        await self._scratches.remove_orphans()
+        await self._closed.wait()
+        await self._close()
+
+    def _hear(self, message: Message) -> None:
+        try:
+            if message.get("op") == "cancel":
+                self._cancel(Cancel.model_validate(message).request_id)
+            else:
+                self._accept(WorkerRequest.model_validate_json(json.dumps(message)))
+        except ValidationError as error:
+            print(f"supervisor: a frame that is no request: {error}", file=sys.stderr)  # noqa: T201  its only log
+            self._closed.set()
+
+    def _end(self, why: str) -> None:
+        if why:
+            print(f"supervisor: the server's socket broke: {why}", file=sys.stderr)  # noqa: T201  its only log
+        self._closed.set()
+
+    def _accept(self, request: WorkerRequest) -> None:
+        if self._replacing:
+            self._carried.append(request)
+            return
+        call = Call(request, lambda progress: self._server.send(progress.model_dump(mode="json")))
+        self._calls[request.request_id] = call
+        task = asyncio.create_task(self._serve_call(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _cancel(self, request_id: int) -> None:
+        call = self._calls.get(request_id)
+        if call is not None:
+            call.cancelled.set()
+        for request in [carried for carried in self._carried if carried.request_id == request_id]:
+            self._carried.remove(request)
+            self._send_reply(WorkerReply(request_id=request_id, exit=ChildExit(kind="cancelled")))
+
+    async def _serve_call(self, call: Call) -> None:
+        try:
+            await (self._build(call) if call.request.procedure == "compile" else self._measure(call))
+            self._send_reply(call.reply())
+        except _MustReplace:
+            self._replacing = True
+            self._carried.append(call.request)
+        except (CannotFork, OSError) as error:
+            call.fault = f"The supervisor could not run the call: {error}"
+            self._send_reply(call.reply())
+        except Exception as error:  # noqa: BLE001  whatever it is, the request gets its one reply
+            traceback.print_exc()
+            call.fault = f"The supervisor failed: {type(error).__name__}."
+            self._send_reply(call.reply())
+        finally:
+            del self._calls[call.request.request_id]
+            if self._replacing and not self._calls:
+                await self._make_way()
+
+    def _send_reply(self, reply: WorkerReply) -> None:
+        try:
+            self._server.send(reply.model_dump(mode="json"))
+        except ValueError as error:
+            told = reply.model_copy(
+                update={
+                    "facts": None,
+                    "log": "",
+                    "observation": {},
+                    "fault": f"The answer does not fit a frame: {error}.",
+                }
+            )
+            self._server.send(told.model_dump(mode="json"))
+
+    async def _measure(self, call: Call) -> None:
+        """A call on the device: candidate, lease, referee, in this order (CONTRACT 5)."""
+        if self._turn.locked():
+            self._tell_waiting(call)
+        if not await self._enter(self._turn, call):
+            return
+        mine, theirs = socket.socketpair() if call.request.files else (None, None)
+        try:
+            if theirs is not None:
+                await self._start_candidate(call, theirs, "run")
+            if await self._take_lease(call):
+                try:
+                    await self._conduct_leased(call, mine)
+                finally:
+                    self._give_lease_back(call)
+        finally:
+            for sock in (mine, theirs):
+                if sock is not None:
+                    sock.close()
+            await self._clean_up(call)
+            self._turn.release()
+
+    async def _enter(self, gate: asyncio.Lock | asyncio.Semaphore, call: Call) -> bool:
+        """Wait for a turn; False, and no turn, if the call was cancelled before it came."""
+        asked_s = time.monotonic()
+        entered = asyncio.ensure_future(gate.acquire())
+        cancel = asyncio.ensure_future(call.cancelled.wait())
+        try:
+            await asyncio.wait((entered, cancel), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            cancel.cancel()
+            call.queue_s += time.monotonic() - asked_s
+            if not entered.done():
+                entered.cancel()
+        if entered.done() and not call.cancelled.is_set():
+            return True
+        if entered.done():
+            gate.release()
+        call.exit = ChildExit(kind="cancelled")
+        return False
+
+    def _tell_waiting(self, call: Call) -> None:
+        call.progress(Progress(request_id=call.request.request_id, stage="waiting for the device"))
+
+    async def _take_lease(self, call: Call) -> bool:
+        """Wait for the lease without blocking the loop; False if the call ended before it came."""
+        if not call.request.lease:
+            return True
+        asked_s = time.monotonic()
+        told = False
+        try:
+            while not self._lease.try_take():
+                if time.monotonic() - asked_s > self._settings.queue_limit_s:
+                    call.fault = (
+                        f"The device {self._settings.device.uid} was leased by others for "
+                        f"{self._settings.queue_limit_s:g} s; try again when they are done."
+                    )
+                    return False
+                if not told:
+                    told = True
+                    self._tell_waiting(call)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(call.cancelled.wait(), _LEASE_POLL_S)
+                if call.cancelled.is_set():
+                    call.exit = ChildExit(kind="cancelled")
+                    return False
+        finally:
+            call.queue_s += time.monotonic() - asked_s
+        call.lease_taken_s = time.monotonic()
+        return True
+
+    def _give_lease_back(self, call: Call) -> None:
+        if self._lease.held:
+            self._lease.release()
+            call.lease_s = time.monotonic() - call.lease_taken_s
+
+    async def _conduct_leased(self, call: Call, mine: socket.socket | None) -> None:
+        begun_s = time.monotonic()
+        try:
+            referee = await self._ready_referee(call)
+            call.house_s = time.monotonic() - begun_s
+            if call.cancelled.is_set() or referee is None:
+                call.exit = ChildExit(kind="cancelled")
+                return
+            descriptors = [mine.fileno()] if mine is not None else []
+            await conduct(call, referee, _call_frame(call.request), descriptors, self._settings.grace_s)
+            call.exit = await classify(call)
+            if call.fault or (call.cut and call.candidate is None):
+                await self._end_referee()
+        except ConductorLost as error:
+            call.fault = str(error)
+            await self._end_referee()
+        finally:
+            # Inside the lease: what the next call measures must not share the device with what this one left.
+            if call.candidate is not None:
+                call.candidate.kill()
+                await call.candidate.gone()
+
+    async def _ready_referee(self, call: Call) -> Conductor | None:
+        """The referee, built for the call's task; None if the call was cancelled meanwhile. Raises `ConductorLost`."""
+        referee = self._referee
+        if referee is None or not referee.usable:
+            await self._end_referee()
+            referee = await self._start_referee()
+            if self._lease.held:
+                self._lease.list_resident(referee.child.keeper_pid)
+        request = call.request
+        answer = referee.expect(request.request_id, None, call.progress)
+        task, device = request.task.model_dump(mode="json"), request.device.model_dump(mode="json")
+        referee.send({"op": "ready", "request_id": request.request_id, "task": task, "device": device})
+        cancel = asyncio.ensure_future(call.cancelled.wait())
+        await asyncio.wait((answer, cancel), timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        cancel.cancel()
+        if not answer.done():
+            answer.cancel()
+            await self._end_referee()
+            if call.cancelled.is_set():
+                return None
+            raise ConductorLost(f"The referee was not ready for the task within {READY_LIMIT_S:g} s.")
+        message = answer.result()
+        if message.get("op") != "ready":
+            raise ConductorLost(f"The referee could not be made ready: {message.get('error')}")
+        return referee
+
+    async def _start_referee(self) -> Conductor:
+        host = self._survey.host
+        caches = caches_of(str(self._settings.state_dir), "")
+        make_caches(caches, host.uid)
+        self._referee_scratch = scratch = self._scratches.make(host.uid)
+        mine, theirs = socket.socketpair()
+        with theirs:
+            body = partial(self._parts.referee_serve, theirs)
+            child = await self._fork(Plan("referee", self._roles.referee(scratch, caches), body, (theirs,)))
+        self._referee = Conductor("referee", child, mine)
+        try:
+            await child.begun(BEGIN_LIMIT_S)
+        except CannotFork:
+            await self._end_referee()
+            raise
+        return self._referee
+
+    async def _end_referee(self) -> None:
+        referee, self._referee = self._referee, None
+        if referee is not None:
+            await referee.end()
+            self._children.discard(referee.child)
+            log = referee.child.capture.text().strip()
+            if log:
+                print(f"supervisor: the referee had printed:\n{log}", file=sys.stderr)  # noqa: T201  its only log
+        if self._referee_scratch is not None:
+            await self._scratches.remove(self._referee_scratch)
+            self._referee_scratch = None
+
+    async def _build(self, call: Call) -> None:
+        """A compile: a trusted builder of its own and a tracing candidate, no device, several at a time."""
+        if not await self._enter(self._builds, call):
+            return
+        builder: Conductor | None = None
+        mine, theirs = socket.socketpair()
+        try:
+            caches = await self._start_candidate(call, theirs, "trace")
+            with mine.dup() as copy:
+                builder = await self._start_builder(call, caches, copy)
+                await conduct(call, builder, {}, [], self._settings.grace_s)
+                call.exit = await classify(call)
+        finally:
+            mine.close()
+            theirs.close()
+            if builder is not None:
+                await builder.end()
+                self._children.discard(builder.child)
+            await self._clean_up(call)
+            self._builds.release()
+
+    async def _start_builder(self, call: Call, caches: Caches, candidate: socket.socket) -> Conductor:
+        scratch = self._scratches.make(self._survey.host.uid)
+        call.scratches.append(scratch)
+        control, theirs = socket.socketpair()
+        request = call.request.model_dump(mode="json")
+        with theirs:
+            body = partial(self._parts.builder_serve, theirs, request, candidate)
+            walls = self._roles.builder(scratch, caches)
+            child = await self._fork(Plan("builder", walls, body, (theirs, candidate)))
+        builder = Conductor("builder", child, control)
+        try:
+            await child.begun(BEGIN_LIMIT_S)
+        except CannotFork:
+            await builder.end()
+            raise
+        return builder
+
+    async def _start_candidate(self, call: Call, conn: socket.socket, mode: Mode) -> Caches:
+        """Fork the candidate; it holds the only copy of its end afterwards."""
+        request, host = call.request, self._survey.host
+        caches = caches_of(request.state_dir, request.digest or "unnamed")
+        make_caches(caches, host.uid)
+        scratch = self._scratches.make(host.uid)
+        call.scratches.append(scratch)
+        start: Message = {
+            "files": dict(request.files),
+            "scratch": str(scratch),
+            "cache": str(caches.triton),
+            "mode": mode,
+            "device": request.device.model_dump(mode="json"),
+            "language": Candidate(files=request.files).language,
+            "task_name": request.task.name,
+        }
+        body = partial(self._parts.candidate_serve, conn, start)
+        walls = self._roles.candidate(scratch, caches, mode)
+        if walls.shared_memory:
+            call.shared_memory = shared_memory_names()
+        call.candidate = await self._fork(Plan("candidate", walls, body, (conn,), dict(request.files)))
+        conn.close()
+        await call.candidate.begun(BEGIN_LIMIT_S)
+        return caches
+
+    async def _fork(self, plan: Plan) -> Child:
+        if self._unforkable:
+            raise CannotFork(self._unforkable)
+        if processes.thread_count() != 1:
+            raise _MustReplace
+        return await spawn(plan, self._children)
+
+    async def _clean_up(self, call: Call) -> None:
+        """Nothing of a call stays: processes, scratch. Its caches do."""
+        if call.candidate is not None:
+            call.candidate.kill()
+            await call.candidate.gone()
+            self._children.discard(call.candidate)
+        self._sweep_strangers()
+        if call.shared_memory is not None and self._survey.host.uid is not None:
+            sweep_shared_memory(call.shared_memory, self._survey.host.uid)
+        for scratch in call.scratches:
+            await self._scratches.remove(scratch)
+
+    def _sweep_strangers(self) -> None:
+        """Kill and reap what hangs below us and was not started by us: it had escaped a keeper that died early."""
+        known = {child.keeper_pid for child in self._children} | self._scratches.helpers
+        for pid in processes.children(os.getpid()):
+            if pid not in known:
+                processes.kill_with_tree(pid)
+                os.waitpid(pid, 0)
+
+    async def _make_way(self) -> None:
+        """Replace this process by a fresh one that goes on with what is unanswered."""
+        await self._end_referee()
+        await self._server.sent()
+        if not self._closed.is_set():
+            self._replace(self._carried, self._server.rest)
+
+    async def _close(self) -> None:
+        """The server is gone: so is everything else, without waiting for answers."""
+        for task in list(self._tasks):
+            task.cancel()
+        children = list(self._children)
+        for child in children:
+            child.kill()
+        await asyncio.gather(*(child.gone() for child in children))
+        for task in list(self._tasks):
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._end_referee()
+        self._lease.release()
+        self._sweep_strangers()
+        self._server.close()
+
+
+def _call_frame(request: WorkerRequest) -> Message:
+    return {"op": "call", "request_id": request.request_id, "request": request.model_dump(mode="json")}

@@ -1,0 +1,189 @@
+"""Finds out what holds candidates on this host, by putting a child behind each kind of wall and looking."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import kernelgate
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import confine, landlock
+from kernelgate.tools.worker.children import CannotFork, Plan, spawn
+from kernelgate.tools.worker.confine import PIDS_LIMIT, Host, Walls
+
+CPU_UID: Final = 65533
+_FIRST_GPU_UID: Final = 65520
+"""Users 65520 to 65533 are handed out by nobody; one per device, so that what a candidate left behind is known."""
+_GPU_UIDS: Final = 13
+_REHEARSAL_LIMIT_S: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the host can do, and what `doctor` says of it."""
+
+    host: Host
+    holds: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+
+def hidden_folders(state_dir: Path) -> list[Path]:
+    """What no child may read although python's folders may hold it: this package with its tasks, and the state."""
+    sides = [Path(root, side) for root in kernelgate.__path__ for side in ("server", "tools", "budget", "tasks")]
+    return [state_dir.resolve(), *(side.resolve() for side in sides)]
+
+
+async def survey(device: DeviceRef, state_dir: Path, *, namespaces: bool) -> Survey:
+    """Try the walls from the strongest down, each in a rehearsal with a real child; about 0.1 s each."""
+    plain = Host(landlock_abi=landlock.landlock_abi(), pids_cgroup=_pids_cgroup())
+    choices = [plain]
+    if os.geteuid() == 0:
+        uid = CPU_UID if device.kind == "cpu" else _FIRST_GPU_UID + device.index % _GPU_UIDS
+        walled = [replace(plain, namespaces=True, uid=uid), replace(plain, namespaces=True)] if namespaces else []
+        choices = [*walled, replace(plain, uid=uid), plain]
+    refused: dict[Host, str] = {}
+    for host in choices:
+        why = await _rehearse(host, device, state_dir)
+        if not why:
+            return Survey(host, _holds(host), _gaps(host, refused, device))
+        refused[host] = why
+    raise CannotFork(f"no child can be started on this host: {refused[plain]}")
+
+
+async def _rehearse(host: Host, device: DeviceRef, state_dir: Path) -> str:
+    """Why a child behind such walls cannot work; empty if it can."""
+    scratch = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=state_dir))
+    try:
+        if host.uid is not None:
+            os.chown(scratch, host.uid, host.uid)
+        grants = confine.system_grants(
+            cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir)
+        )
+        walls = Walls(host, grants, str(scratch), covered=(str(state_dir),), environment={"PATH": os.defpath})
+        look = partial(_look_around, _python_files())
+        try:
+            child = await spawn(Plan("rehearsal", walls, look, files={"candidate.py": ""}), set())
+        except CannotFork as error:
+            return str(error)
+        try:
+            await child.begun(_REHEARSAL_LIMIT_S)
+        except CannotFork as error:
+            child.kill()
+            return str(error)
+        finally:
+            await child.gone()
+        ended = child.ended
+        if ended is not None and not ended.signalled and ended.status == 0:
+            return ""
+        return (child.capture.text().strip() or f"it ended with {ended}").splitlines()[-1]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _python_files() -> list[str]:
+    """One file of each folder that python imports from, and of the largest package."""
+    found: list[str] = []
+    for folder in (entry for entry in sys.path if os.path.isdir(entry)):
+        found += [entry.path for entry in os.scandir(folder) if entry.is_file() and entry.name.endswith(".py")][:1]
+    torch = sys.modules.get("torch")
+    return [*found, torch.__file__] if torch is not None and torch.__file__ else found
+
+
+def _look_around(files: Sequence[str]) -> None:
+    """In a rehearsal: what python may still import must be readable, the scratch writable."""
+    Path("written").write_text("x")
+    for file in files:
+        Path(file).open("rb").close()
+
+
+def _pids_cgroup() -> str:
+    """A folder in which this process may make pids cgroups, by trying; leftovers of dead keepers are removed."""
+    for folder in _own_cgroups(Path("/proc/self/cgroup").read_text().splitlines()):
+        trial = folder / f"kernelgate-trial-{os.getpid()}"
+        try:
+            trial.mkdir()
+        except OSError:
+            continue
+        try:
+            (trial / "pids.max").write_text(str(PIDS_LIMIT))
+        except OSError:
+            continue
+        finally:
+            trial.rmdir()
+        for left in folder.glob("kernelgate-[0-9]*"):
+            _remove_empty_cgroup(left)
+        return str(folder)
+    return ""
+
+
+def _remove_empty_cgroup(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # somebody lives there
+
+
+def _own_cgroups(lines: Sequence[str]) -> list[Path]:
+    """Where this process stands in the pids hierarchy: version 1 or 2."""
+    found: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if "pids" in controllers.split(","):
+            found.append(Path(f"/sys/fs/cgroup/pids{path}"))
+        elif not controllers:
+            found.append(Path(f"/sys/fs/cgroup{path}"))
+    return found
+
+
+def _holds(host: Host) -> tuple[str, ...]:
+    lines: list[str] = []
+    if host.namespaces:
+        lines.append("namespaces: own processes, network and mounts; all is read-only but its scratch and its caches")
+    if host.landlock_abi:
+        scopes = ", no TCP" if host.landlock_abi >= landlock.ABI_NET else ""
+        scopes += ", no signals to others" if host.landlock_abi >= landlock.ABI_SCOPES else ""
+        lines.append(f"landlock (ABI {host.landlock_abi}): reads system and python files, writes its scratch{scopes}")
+    if host.uid is not None:
+        lines.append(f"user: candidates and referee run as uid {host.uid} without capabilities")
+    elif os.geteuid() == 0:
+        lines.append("user: uid 0 with all capabilities dropped")
+    else:
+        lines.append("user: the server's own, without new privileges")
+    if host.pids_cgroup:
+        lines.append(f"fork bombs: a pids cgroup of {PIDS_LIMIT} for each candidate")
+    elif host.uid is not None or os.geteuid() != 0:
+        lines.append("fork bombs: a process limit of the user")
+    lines.append("output, files, memory map and time of a candidate are bounded; what it leaves running is killed")
+    return tuple(lines)
+
+
+def _gaps(host: Host, refused: Mapping[Host, str], device: DeviceRef) -> tuple[str, ...]:
+    root = os.geteuid() == 0
+    gaps: list[str] = []
+    if not host.landlock_abi:
+        gaps.append("landlock: this kernel has none; use Linux 5.13 or later with landlock enabled")
+    elif host.landlock_abi < landlock.ABI_SCOPES:
+        gaps.append(
+            f"landlock ABI {host.landlock_abi}: signals to processes of its own user get out; use Linux 6.12 or later"
+        )
+    if not host.namespaces:
+        why = _because(why for tried, why in refused.items() if tried.namespaces and tried.uid is None)
+        gaps.append(f"network: TCP only; UDP gets out without a network namespace, which needs root{why}")
+        gaps.append("files: mode and times of files of its own user can be changed; mount namespaces (root) prevent it")
+    if host.uid is None and root:
+        why = _because(why for tried, why in refused.items() if tried.uid is not None)
+        gaps.append(f"user: uid 0 without capabilities, as a dedicated user cannot run this python{why}")
+    if device.kind == "cuda" and host.uid is None:
+        gaps.append("/dev/shm: what a candidate leaves there cannot be told from others' and stays")
+    if not host.pids_cgroup and host.uid is None and root:
+        gaps.append("fork bombs: only swept after the fact; make a pids cgroup writable to bound them")
+    return tuple(gaps)
+
+
+def _because(reasons: Iterable[str]) -> str:
+    return next((f" ({why})" for why in reasons), "")

@@ -66,7 +66,7 @@ format: $(TEST_STAMP)
 	'$(BIN)/python' -m ruff check --fix .
 
 # One measurement, one script: `make bench BENCH=server_cost` runs that one alone.
-BENCH ?= $(filter-out collect,$(patsubst tests/benchmarks/%.py,%,$(wildcard tests/benchmarks/*.py)))
+BENCH ?= $(filter-out collect measurement bench_%,$(patsubst tests/benchmarks/%.py,%,$(wildcard tests/benchmarks/*.py)))
 bench: $(TEST_STAMP)
 	for name in $(BENCH); do echo "measuring $$name"; '$(BIN)/python' tests/benchmarks/$$name.py; done
 	'$(BIN)/python' tests/benchmarks/collect.py

@@ -4,11 +4,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
 from kernelgate.budget.history import Timing, fold_history
-from kernelgate.budget.model import PASSING, Budget, Decision, Promotion, Purse, Rung, Spent, Verdict
+from kernelgate.budget.model import PASSING, Budget, Decision, Promotion, Purse, Rung, Spent, UnjudgedReason, Verdict
 from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
@@ -123,7 +123,7 @@ class RunAudit:
                 yield f"The release {seq} does not return what hold {event['hold_seq']} held."
             return
         self._add(self._settled, hold.rung, amounts, 1)
-        if result is None:
+        if result is None and event["reason"] not in get_args(UnjudgedReason):
             yield f"The settle {seq} has no result."
         yield from _charge_is_fair(event, hold)
 

@@ -18,19 +18,23 @@ from kernelgate.budget.rules import Rules, find_rules
 
 BUSY_TIMEOUT_S: Final = 5.0
 """Longer than any healthy transaction of another process by a factor of a thousand."""
-_WAL_RETRY_S: Final = 0.01
-"""Switching to WAL does not wait for the busy handler when two processes create one file."""
+_RETRY_S: Final = 0.001
+"""Between two attempts to become the writer. SQLite's own handler backs off to 100 ms, so that among eight saturated
+writers one was starved for over 5 s; equal short waits are fair."""
 _MAGIC: Final = b"SQLite format 3\x00"
 
 
 class Session:
     """One open book. Use it from the thread that opened it; open another for another thread."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, rules: Rules) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, clock: Clock, rules: Rules, busy_timeout_s: float
+    ) -> None:
         self._connection = connection
         self._path = path
         self._clock = clock
         self._rules = rules
+        self._busy_timeout_s = busy_timeout_s
 
     @classmethod
     def open(
@@ -49,9 +53,9 @@ class Session:
             connection = sqlite3.connect(file, timeout=busy_timeout_s, isolation_level=None)
         except sqlite3.Error as error:
             raise translate(error, file) from error
-        session = cls(connection, file, clock, find_rules())
+        session = cls(connection, file, clock, find_rules(), busy_timeout_s)
         try:
-            session._prepare(busy_timeout_s)
+            session._prepare()
         except sqlite3.Error as error:
             connection.close()
             raise translate(error, file) from error
@@ -60,9 +64,9 @@ class Session:
             raise
         return session
 
-    def _prepare(self, busy_timeout_s: float) -> None:
+    def _prepare(self) -> None:
         version = version_of(self._connection, self._path)
-        _use_wal(self._connection, busy_timeout_s)
+        _use_wal(self._connection, self._busy_timeout_s)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         with self.transaction():
@@ -110,7 +114,7 @@ class Session:
             yield self._connection
             return
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             yield self._connection
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -119,6 +123,22 @@ class Session:
         except BaseException:
             self._roll_back()
             raise
+
+    def _begin(self) -> None:
+        give_up_s = time.monotonic() + self._busy_timeout_s
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    if not _is_busy(error) or time.monotonic() > give_up_s:
+                        raise
+                    time.sleep(_RETRY_S)
+                else:
+                    return
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1e3)}")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:  # a full disk rolls back by itself
@@ -203,9 +223,12 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             if mode != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > give_up_s:
+            if not _is_busy(error) or time.monotonic() > give_up_s:
                 raise
-            time.sleep(_WAL_RETRY_S)
+            time.sleep(_RETRY_S)
         else:
             return
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

@@ -35,7 +35,7 @@ class BookReadOnly(LedgerError):
 
 
 class BookDiskFull(LedgerError):
-    """The disk, the quota or the file-size limit is used up."""
+    """The disk, the quota or the file-size limit is used up, or the disk fails."""
 
     retriable = True
 
@@ -72,6 +72,9 @@ _SENTENCES: Final[dict[int, tuple[type[LedgerError], str]]] = {
         " writable or name another ledger file."),
     sqlite3.SQLITE_FULL: (
         BookDiskFull, "The book {path} cannot grow: the disk or the quota is full; free space, nothing was charged."),
+    sqlite3.SQLITE_IOERR: (
+        BookDiskFull, "The book {path} cannot be written ({cause}): the disk is full or failing, or a size limit is"
+        " reached; free space or raise the limit."),
     sqlite3.SQLITE_NOTADB: (NotABook, "{path} is not a SQLite database; name another file or move this one away."),
     sqlite3.SQLITE_CORRUPT: (
         BookDamaged, "The book {path} is damaged; keep a copy, and rescue the rest with `sqlite3 FILE .recover`."),

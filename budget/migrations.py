@@ -28,10 +28,11 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if objects == 0:
         return 0
+    # After the count: another process may be making the book right now, and both appear in one commit.
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
         raise NotABook(f"{path} is a SQLite database, but not a ledger of kernelgate; name another ledger file.")
     (version,) = connection.execute("SELECT ifnull(max(version), 0) FROM schema_version").fetchone()

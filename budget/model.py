@@ -113,6 +113,9 @@ EventKind: TypeAlias = Literal[
 source's new note; `close` ends a run."""
 ReleaseReason: TypeAlias = Literal["fault_of_ours", "cancelled_unstarted", "owner_lost", "queue_limit", "free"]
 
+UnjudgedReason: TypeAlias = Literal["cancelled", "purse_ended"]
+"""Why used-up work has no result: somebody stopped it, or the purse could not carry it to the rung's limit."""
+
 RunId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^r[1-9][0-9]{0,17}$")]
 CandidateId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^c[1-9][0-9]{0,17}$")]
 JobId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^j[1-9][0-9]{0,17}$")]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from kernelgate.budget.model import (
     PASSING,
@@ -31,7 +31,13 @@ Json: TypeAlias = dict[str, JsonValue]
 SampleSide: TypeAlias = Literal["baseline", "candidate", "incumbent"]
 
 
-class Head(Frozen):
+class Record(Frozen):
+    """Base of the book's models: built when first used, so that a server starts fast."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class Head(Record):
     """Number and hash of the last event: whoever kept one can tell later whether the book was cut or rewritten."""
 
     seq: int = Field(ge=0)
@@ -49,7 +55,7 @@ class Head(Frozen):
         return cls(seq=int(seq), hash=digest)
 
 
-class Environment(Frozen):
+class Environment(Record):
     """Where numbers were made: device, driver, torch, triton, CUDA, harness digest, precision policy; or a compile
     target. Numbers of different environments are never compared.
     """  # noqa: D205
@@ -62,7 +68,7 @@ class Environment(Frozen):
         return "e" + sha256_hex(canonical_json(self.facts))[:16]
 
 
-class RunRequest(Frozen):
+class RunRequest(Record):
     """What `start_run` needs to know beside the task."""
 
     account: AccountId
@@ -80,7 +86,7 @@ class RunRequest(Frozen):
     client_version: str = ""
 
 
-class RunRecord(Frozen):
+class RunRecord(Record):
     """One run."""
 
     run_id: RunId
@@ -103,7 +109,7 @@ class RunRecord(Frozen):
     """Why it was closed; None while it is open."""
 
 
-class TaskRecord(Frozen):
+class TaskRecord(Record):
     """One task as it stood when a run used it."""
 
     task_digest: Sha256
@@ -113,7 +119,7 @@ class TaskRecord(Frozen):
     """The whole `Task`, with the reference's source."""
 
 
-class QualificationRecord(Frozen):
+class QualificationRecord(Record):
     """The latest judgement of a task's fitness in one environment."""
 
     task_digest: Sha256
@@ -124,7 +130,7 @@ class QualificationRecord(Frozen):
     created_utc: str
 
 
-class CalibrationRecord(Frozen):
+class CalibrationRecord(Record):
     """A calibration of a device, or of a task on it: noise floor, ceilings."""
 
     task_digest: Sha256 | None
@@ -134,7 +140,7 @@ class CalibrationRecord(Frozen):
     created_utc: str
 
 
-class CandidateRecord(Frozen):
+class CandidateRecord(Record):
     """One candidate. Its files are left out of lists."""
 
     candidate_id: CandidateId
@@ -147,7 +153,7 @@ class CandidateRecord(Frozen):
     created_utc: str
 
 
-class Score(Frozen):
+class Score(Record):
     """Baseline time / candidate time with its interval; above 1 is faster."""
 
     ratio: float = Field(gt=0)
@@ -161,7 +167,7 @@ class Score(Frozen):
         return self
 
 
-class ResultInput(Frozen):
+class ResultInput(Record):
     """What came of one attempt at a rung. The hold says which candidate, rung and environment."""
 
     rung: Rung
@@ -191,7 +197,7 @@ class ResultInput(Frozen):
         return self
 
 
-class SampleInput(Frozen):
+class SampleInput(Record):
     """One timed block, raw."""
 
     workload: str
@@ -207,7 +213,7 @@ class SampleInput(Frozen):
     """Device state of the block."""
 
 
-class ArtifactInput(Frozen):
+class ArtifactInput(Record):
     """A log, PTX, profile: kept beside the book by its SHA-256."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}$")]
@@ -215,7 +221,7 @@ class ArtifactInput(Frozen):
     data: bytes
 
 
-class ArtifactRecord(Frozen):
+class ArtifactRecord(Record):
     """One artifact of a result."""
 
     artifact_id: int
@@ -229,7 +235,7 @@ class ArtifactRecord(Frozen):
     """Relative to the book's folder; None where the run's share was used up."""
 
 
-class ResultRecord(Frozen):
+class ResultRecord(Record):
     """One stored attempt at a rung."""
 
     result_id: int
@@ -270,7 +276,7 @@ class ResultRecord(Frozen):
         return self.verdict in PASSING[self.rung]
 
 
-class SampleRecord(Frozen):
+class SampleRecord(Record):
     """One stored block; the times are what float32 kept."""
 
     result_id: int
@@ -284,7 +290,7 @@ class SampleRecord(Frozen):
     state: Json | None
 
 
-class Owner(Frozen):
+class Owner(Record):
     """The process that works on a job; a process id alone is used again by others."""
 
     pid: int = Field(gt=0)
@@ -292,7 +298,7 @@ class Owner(Frozen):
     """When the process started, as the host counts it."""
 
 
-class JobRequest(Frozen):
+class JobRequest(Record):
     """Work that somebody asked for."""
 
     run_id: RunId
@@ -308,7 +314,7 @@ class JobRequest(Frozen):
         return sha256_hex(canonical_json(self.arguments))
 
 
-class JobRecord(Frozen):
+class JobRecord(Record):
     """One job."""
 
     job_id: JobId
@@ -326,7 +332,7 @@ class JobRecord(Frozen):
     finished_utc: str | None
 
 
-class AdmitRequest(Frozen):
+class AdmitRequest(Record):
     """A candidate at the door of a rung, with what the call may cost."""
 
     run_id: RunId
@@ -344,7 +350,7 @@ class AdmitRequest(Frozen):
     account: AccountId
 
 
-class Admitted(Frozen):
+class Admitted(Record):
     """The amount is held; end the hold with `settle` or `release`."""
 
     hold_seq: int
@@ -355,7 +361,7 @@ class Admitted(Frozen):
     head: Head
 
 
-class Refused(Frozen):
+class Refused(Record):
     """Nothing is held; the refusal is a row."""
 
     seq: int
@@ -367,7 +373,7 @@ class Refused(Frozen):
     head: Head
 
 
-class Extended(Frozen):
+class Extended(Record):
     """A hold was raised."""
 
     hold: Amount
@@ -376,10 +382,11 @@ class Extended(Frozen):
     head: Head
 
 
-class Settled(Frozen):
-    """A hold ended with a result."""
+class Settled(Record):
+    """A hold ended and was charged."""
 
-    result_id: int
+    result_id: int | None
+    """None where nothing was judged."""
     charged: Amount
     overrun_s: float
     """Measured above the hold: the house's."""
@@ -387,7 +394,7 @@ class Settled(Frozen):
     head: Head
 
 
-class Released(Frozen):
+class Released(Record):
     """A hold ended without a result; nothing was charged."""
 
     reason: ReleaseReason
@@ -395,7 +402,7 @@ class Released(Frozen):
     head: Head
 
 
-class Replayed(Frozen):
+class Replayed(Record):
     """An answer from the book, free."""
 
     result: ResultRecord
@@ -403,14 +410,14 @@ class Replayed(Frozen):
     head: Head
 
 
-class Swept(Frozen):
+class Swept(Record):
     """What a sweep found: jobs whose owner is gone, and their holds."""
 
     jobs: tuple[JobId, ...]
     released: tuple[int, ...]
 
 
-class LearnedPrice(Frozen):
+class LearnedPrice(Record):
     """What a rung cost so far on a task and environment."""
 
     rung: Rung

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -36,10 +36,10 @@ def _plain(value: Any) -> Any:
     return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
 
 
-def rows_of_result(connection: sqlite3.Connection, result_id: int) -> Rows:
-    """Read back all rows of a result, as they stand in the file."""
+def rows_of_result(connection: sqlite3.Connection, result_id: int, among: Collection[str] = PAID_TABLES) -> Rows:
+    """Read back all rows of a result, as they stand in the file; `among` leaves out tables known to have none."""
     tables: dict[str, list[dict[str, Any]]] = {}
-    for table in PAID_TABLES:
+    for table in among:
         cursor = connection.execute(f"SELECT * FROM {table} WHERE {RESULT_ID_COLUMN} = ? ORDER BY 1", (result_id,))
         names = [column[0] for column in cursor.description]
         tables[table] = [dict(zip(names, row, strict=True)) for row in cursor]

@@ -7,7 +7,7 @@ from kernelgate.budget.admission import Admission
 from kernelgate.budget.artifacts import Artifacts
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.errors import HoldClosed
-from kernelgate.budget.model import HOUSE, Amount, Purse, ReleaseReason, Rung
+from kernelgate.budget.model import HOUSE, Amount, Purse, ReleaseReason, Rung, UnjudgedReason
 from kernelgate.budget.purse import charge, overrun, plus, trimmed
 from kernelgate.budget.records import (
     ArtifactInput,
@@ -92,6 +92,28 @@ class Spending(Admission, Artifacts):
             head = append(connection, self._clock, event)
             head = self._book_overrun(hold, overrun_s, "measured above the hold", after) or head
             return Settled(result_id=result_id, charged=charged, overrun_s=overrun_s, purse=after, head=head)
+
+    def settle_unjudged(self, hold_seq: int, measured: Amount, reason: UnjudgedReason) -> Settled:
+        """End a hold whose work was used up but says nothing of the candidate: charged, without a result.
+
+        Args:
+            hold_seq: the hold.
+            measured: seconds of lease and of work; calls are charged as held.
+            reason: why nothing was judged.
+
+        Raises:
+            HoldClosed: the hold has ended before.
+        """
+        with self.transaction() as connection:
+            hold = self._open_hold(hold_seq)
+            held = self._held(hold)
+            charged, overrun_s = charge(measured, held), overrun(measured, held)
+            after = self._purse_after(hold, held, charged)
+            event = Event(**_same_call(hold), kind="settle", hold_seq=hold_seq, **charged.model_dump(),
+                          overrun_s=overrun_s, reason=reason, purse_json=purse_text(after))  # fmt: skip
+            head = append(connection, self._clock, event)
+            head = self._book_overrun(hold, overrun_s, "measured above the hold", after) or head
+            return Settled(result_id=None, charged=charged, overrun_s=overrun_s, purse=after, head=head)
 
     def release(self, hold_seq: int, reason: ReleaseReason, detail: str = "", *, house_s: float = 0.0) -> Released:
         """End a hold without a result: all of it returns to the purse.

@@ -75,16 +75,18 @@ def _climbing_steps(
         missing = blocked(rung, purse, prices_s, device_kind, standing)
         steps.append(
             NextStep(
-                tool=TOOL_OF_RUNG[rung], arguments={"candidate_id": standing.candidate_id}, why=why,
-                price_device_s=prices_s.get(rung, 0.0), allowed=not missing, missing=missing,
-            )  # fmt: skip
+                tool=TOOL_OF_RUNG[rung],
+                arguments={"candidate_id": standing.candidate_id},
+                why=why,
+                price_device_s=prices_s.get(rung, 0.0),
+                allowed=not missing,
+                missing=missing,
+            )
         )
     return steps
 
 
-def blocked(
-    rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing
-) -> str:
+def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing) -> str:
     """What stands in the way of a rung; empty if nothing does."""
     if absent := not_here(rung, standing.language, device_kind):
         return absent

@@ -28,11 +28,11 @@ from kernelgate.tools.kit.spec import BookTool, MeasuringTool
 log = logging.getLogger("kernelgate")
 
 INSTRUCTIONS: Final = (
-    "Optimise a GPU kernel under a budget. Loop: list_tasks -> get_task -> start_run -> compile (returns candidate_id; "
-    "up_to='quick_time' climbs several rungs in one call) -> check_correctness -> quick_time -> precise_time -> profile "
-    "the best -> write the next candidate with parent_id and a note saying what you changed and why. Each reply lists "
-    "next_steps with prices and whether they are allowed; a refusal names the missing evidence. A reply with status "
-    "running has a job_id: call job. "
+    "Optimise a GPU kernel under a budget. Loop: list_tasks -> get_task -> start_run -> compile (returns "
+    "candidate_id; up_to='quick_time' climbs several rungs in one call) -> check_correctness -> quick_time -> "
+    "precise_time -> profile the best -> compile the next candidate with parent_id and a note saying what you changed "
+    "and why. Each reply lists next_steps with prices and whether they are allowed; a refusal names the missing "
+    "evidence. A reply with status running has a job_id: call job. "
     "Cheap rungs first: precise_time is only for candidates that quick_time ranked well. Answers come from secret "
     "inputs and hidden shapes, so write for all of them. The same source is answered from the book for free. Stop when "
     "stop_advice says so or the budget is spent; the best candidate is first in list_candidates."
@@ -113,23 +113,31 @@ async def answer(
     if tool is None:
         return replies.mistake(replies.unknown_tool(params.name, list(shown.tools)))
     try:
-        args = tool.args.model_validate_json(json.dumps(params.arguments or {}, allow_nan=False))
-    except ValidationError as error:
-        return replies.mistake(replies.argument_mistakes(tool.name, tool.args, error))
-    except ValueError:
-        return replies.mistake(f"{tool.name}: the arguments hold NaN, infinity or text that is not Unicode.")
-    try:
-        report = await _serve(tool, args, ctx)
+        return replies.result_of(await _serve(tool, parsed(tool, params.arguments), ctx))
     except (ToolMistake, EnvironmentFault) as error:
         return replies.mistake(str(error))
-    except Exception:  # noqa: BLE001 -- the last handler: whatever else happened is ours, and is logged whole
+    except Exception:
         reference = uuid.uuid4().hex[:8]
         log.exception("call of %s failed, reference %s", tool.name, reference)
         return replies.mistake(
-            f"Something failed in the server (reference {reference}); the call was not charged. Try again; if it stays, "
-            "the server's log has the details under that reference."
+            f"Something failed in the server (reference {reference}); the call was not charged. Try again; if it "
+            "stays, the server's log has the details under that reference."
         )
-    return replies.result_of(report)
+
+
+def parsed(tool: AnyTool, arguments: Mapping[str, Any] | None) -> Frozen:
+    """The arguments of a call; raises `ToolMistake`. Through JSON, since strict models take no lists for tuples."""
+    try:
+        text = json.dumps(arguments or {}, allow_nan=False)
+    except ValueError:
+        raise ToolMistake(f"{tool.name}: an argument is NaN or infinite; send finite numbers.") from None
+    except RecursionError:
+        raise ToolMistake(f"{tool.name}: the arguments are nested too deeply.") from None
+    try:
+        args: Frozen = tool.args.model_validate_json(text)
+    except ValidationError as error:
+        raise ToolMistake(replies.argument_mistakes(tool.name, tool.args, error)) from None
+    return args
 
 
 async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services]) -> Frozen | dict[str, Any]:

@@ -1,6 +1,7 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
+
 import anyio
 from pydantic import JsonValue
 
@@ -15,7 +16,14 @@ from kernelgate.server.measure import qualify
 from kernelgate.server.services import AA_KIND, Services
 from kernelgate.tasks.model import Candidate, Task, canonical_json, sha256_hex
 from kernelgate.tools.kit.book import (
-    ArtifactRow, CandidateRow, CandidateView, ResultView, RunView, RunWish, TaskRow, ToolMistake,
+    ArtifactRow,
+    CandidateRow,
+    CandidateView,
+    ResultView,
+    RunView,
+    RunWish,
+    TaskRow,
+    ToolMistake,
 )  # fmt: skip
 from kernelgate.tools.kit.envelope import JobView, NextStep
 
@@ -52,7 +60,8 @@ class ServerBook:
             raise ToolMistake(str(error)) from None
         if not task.workloads_on(device.kind, held_out=False):
             raise ToolMistake(
-                f"task {task.name} has no workload for device {device.kind}: add one to its task.toml, or use another device."
+                f"task {task.name} has no workload for device {device.kind}: add one to its task.toml, or use "
+                "another device."
             )
         environment = services.environment(device, task)
         fitness = await qualify(services, task, device, environment)
@@ -76,7 +85,9 @@ class ServerBook:
             raise ToolMistake(f"{str(error).rstrip('.')}.") from None
         if task.baseline_kernel is not None:
             own = Candidate(files={"candidate.py": task.baseline_kernel})
-            await services.register(self._account, run.run_id, own, parent_id=None, note="the kernel that the task starts from")
+            await services.register(
+                self._account, run.run_id, own, parent_id=None, note="the kernel that the task starts from"
+            )
         return await self.run(run.run_id)
 
     async def run(self, run_id: RunId) -> RunView:
@@ -173,7 +184,9 @@ class ServerBook:
     async def _job_elsewhere(self, record: JobRecord, wait_s: float, *, cancel: bool) -> JobView:
         """A job of another server process, or one that ended before: read from the book."""
         if cancel and record.state in ("queued", "running"):
-            raise ToolMistake(f"{record.job_id} runs in another server process: cancel it through the client that started it.")
+            raise ToolMistake(
+                f"{record.job_id} runs in another server process: cancel it through the client that started it."
+            )
         with anyio.move_on_after(wait_s):
             while record.state in ("queued", "running"):
                 await anyio.sleep(POLL_S)
@@ -208,7 +221,9 @@ def granted(wish: RunWish, caps: Budget) -> Budget:
     for name in wish.asked:
         asked, most = getattr(wish.budget, name), chosen[name]
         if asked > most:
-            raise ToolMistake(f"start_run: {name}={asked:g} is above the server's cap of {most:g}; ask for at most that.")
+            raise ToolMistake(
+                f"start_run: {name}={asked:g} is above the server's cap of {most:g}; ask for at most that."
+            )
         chosen[name] = asked
     return Budget.model_validate(chosen)
 
@@ -237,7 +252,9 @@ def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunR
 
 def spent_per_rung(ledger: Ledger, run_id: str) -> dict[str, float]:
     """Charged device seconds of a run, per rung."""
-    rows = ledger.query("SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM results WHERE run_id = ? GROUP BY rung", run_id)
+    rows = ledger.query(
+        "SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM results WHERE run_id = ? GROUP BY rung", run_id
+    )
     return {str(row["rung"]): round(float(row["spent_s"]), 6) for row in rows}
 
 

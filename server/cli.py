@@ -18,7 +18,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What most commands take. Each also has an environment variable (KERNELGATE_HOME, …_TASKS, …)."""
     for option in (
         click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches."),
-        click.option("--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."),
+        click.option(
+            "--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."
+        ),
         click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
         click.option("--device", default=None, help="cpu, cuda:0, …; default: the first GPU, else the CPU."),
     ):
@@ -78,9 +80,9 @@ def config(client: str, *, write: bool, **options: Any) -> None:
     """Print (or write) the entry that connects CLIENT to this server: claude-code, codex."""
     from kernelgate.server import clients
 
-    given = {name: value for name, value in os.environ.items() if name.startswith("KERNELGATE_")}
+    command = clients.serve_command(_serve_arguments(**options))
     try:
-        found = clients.client_config(client, clients.serve_command(_serve_arguments(**options)), given)
+        found = clients.client_config(client, command, clients.carried_environment(os.environ))
         click.echo(clients.write_config(found) if write else clients.shown(found))
     except clients.ConfigError as error:
         raise click.ClickException(str(error)) from None
@@ -125,7 +127,9 @@ def tasks_check(names: tuple[str, ...], **options: Any) -> None:
 
 @tasks.command("add")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--kernel", type=click.Path(exists=True, path_type=Path), help="Your own kernel (ModelNew), to start from.")
+@click.option(
+    "--kernel", type=click.Path(exists=True, path_type=Path), help="Your own kernel (ModelNew), to start from."
+)
 @_options
 def tasks_add(path: Path, kernel: Path | None, **options: Any) -> None:
     """Make PATH (a KernelBench-style file, or a folder with reference.py) a task of this installation."""

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from pydantic import model_validator
+
 from kernelgate.server.host import Folder, Host, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.wire import Hello
-from pydantic import model_validator
 
 if TYPE_CHECKING:
     from rich.console import Console

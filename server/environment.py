@@ -15,6 +15,7 @@ from kernelgate.budget.records import Environment
 from kernelgate.tasks.model import Precision
 from kernelgate.tools.kit.wire import DeviceRef
 
+
 class NoSuchDevice(Exception):
     """The device that was asked for is not in this host: one sentence with what there is."""
 
@@ -59,12 +60,14 @@ def list_gpus() -> tuple[dict[str, str], ...]:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-            found.append({
-                "uuid": nvml.nvmlDeviceGetUUID(handle),
-                "name": nvml.nvmlDeviceGetName(handle),
-                "target": f"sm_{major}{minor}",
-                "driver": nvml.nvmlSystemGetDriverVersion(),
-            })
+            found.append(
+                {
+                    "uuid": nvml.nvmlDeviceGetUUID(handle),
+                    "name": nvml.nvmlDeviceGetName(handle),
+                    "target": f"sm_{major}{minor}",
+                    "driver": nvml.nvmlSystemGetDriverVersion(),
+                }
+            )
         return tuple(found)
 
 

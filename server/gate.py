@@ -12,29 +12,47 @@ from typing import Any, Final
 from pydantic import JsonValue, ValidationError
 
 from kernelgate.budget.model import (
-    LADDER, PASSING, TOOL_OF_RUNG, Amount, CandidateId, Code, Purse, Rung, RunId, Verdict,
+    LADDER,
+    PASSING,
+    TOOL_OF_RUNG,
+    Amount,
+    Purse,
+    Rung,
+    UnjudgedReason,
+    Verdict,
 )  # fmt: skip
 from kernelgate.budget.records import (
-    AdmitRequest, Admitted, ArtifactInput, CandidateRecord, Environment, Extended, Refused, ResultInput, ResultRecord,
-    RunRecord, SampleInput, Score, Settled,
+    AdmitRequest,
+    Admitted,
+    ArtifactInput,
+    CandidateRecord,
+    Extended,
+    Refused,
+    ResultInput,
+    ResultRecord,
+    RunRecord,
+    SampleInput,
+    Score,
+    Settled,
 )  # fmt: skip
 from kernelgate.server import advice
-from kernelgate.server.measure import is_well, measure, noise_floor
+from kernelgate.server.measure import measure, noise_floor
 from kernelgate.server.services import AnyMeasuringTool, Door, Services, device_amount
 from kernelgate.server.work import Job
-from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step, reply_model
 from kernelgate.tools.kit.spec import RungReport
-from kernelgate.tools.precise_time import PrecisePlan
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
-from kernelgate.tools.kit.wire import DeviceRef, WorkerReply, WorkerRequest
+from kernelgate.tools.kit.wire import WorkerReply
+from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
 LEAST_HOLD_S: Final = 0.05
 """With less left than this a call is refused: nothing can be measured in it."""
 LOG_ARTIFACT: Final = "output.log"
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -175,9 +193,7 @@ class Gate:
             )
         return await self._settled(door, tool, plan, admitted, reply)
 
-    async def _run(
-        self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted
-    ) -> WorkerReply:
+    async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
         held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
         cap_s = held_s if tool.rung is not Rung.compile else tool.limit_s
@@ -229,18 +245,17 @@ class Gate:
         self, door: Door, tool: AnyMeasuringTool, admitted: Admitted, measured: Amount, reply: WorkerReply
     ) -> Passage:
         """Cancelled work, or work that the purse could not carry to its limit: charged as used, judged not at all."""
+        reason: UnjudgedReason = "cancelled" if reply.exit.kind == "cancelled" else "purse_ended"
         settled = await self._services.ledger.do(
-            lambda ledger: ledger.settle(admitted.hold_seq, measured, None)
+            lambda ledger: ledger.settle_unjudged(admitted.hold_seq, measured, reason)
         )
         cost = _cost(settled.charged, settled.overrun_s, reply)
-        if reply.exit.kind == "cancelled":
+        if reason == "cancelled":
             return Passage(tool.rung, None, f"{tool.name} was cancelled; what it used was charged.", None, None, cost)
         why = f"{tool.name} needed more device seconds than the run has left; what it used was charged."
         return Passage(tool.rung, None, why, None, Refusal(kind="purse", why=why, missing="device seconds"), cost)
 
-    async def _reply(
-        self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]
-    ) -> dict[str, JsonValue]:
+    async def _reply(self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]) -> dict[str, JsonValue]:
         last = passages[-1]
         purse = await self._services.purse(door.run.run_id)
         prices_s = await self._services.prices_s(door.run, door.environment.environment_id)
@@ -336,14 +351,16 @@ def _step(passage: Passage) -> Step:
 
 def _samples(facts: TimingFacts) -> tuple[SampleInput, ...]:
     """Raw blocks of both sides. Held-out workloads keep their public name: the book may be read by the agent's user."""
-    found: list[SampleInput] = []
-    for timing, name in zip(facts.timings, public_names(facts.timings), strict=True):
-        for index, pair in enumerate(timing.pairs):
-            for block in (pair.baseline, pair.candidate):
-                found.append(
-                    SampleInput(
-                        workload=name, block_index=index, side=block.side, samples_us=block.samples_us,
-                        wall_us=block.wall_us, verified=block.comparison is not None,
-                    )
-                )  # fmt: skip
-    return tuple(found)
+    return tuple(
+        SampleInput(
+            workload=name,
+            block_index=index,
+            side=block.side,
+            samples_us=block.samples_us,
+            wall_us=block.wall_us,
+            verified=block.comparison is not None,
+        )
+        for timing, name in zip(facts.timings, public_names(facts.timings), strict=True)
+        for index, pair in enumerate(timing.pairs)
+        for block in (pair.baseline, pair.candidate)
+    )

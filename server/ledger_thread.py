@@ -33,10 +33,10 @@ class LedgerThread:
         """Run one piece of work on the thread, to its end even if the caller is cancelled."""
         ledger = self._ledger
         assert ledger is not None, "the ledger is not open"
-        future = self._executor.submit(work, ledger)
+        outcome = asyncio.wrap_future(self._executor.submit(work, ledger))
         with anyio.CancelScope(shield=True):
-            await asyncio.wait([asyncio.wrap_future(future)])
-        return future.result()
+            await asyncio.wait([outcome])
+        return outcome.result()
 
     async def close(self) -> None:
         """Close the file and end the thread."""

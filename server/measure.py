@@ -105,9 +105,7 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
 async def noise_floor(services: Services, door: Door) -> float:
     """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
     digest, environment = door.run.task_digest, door.environment
-    stored = await services.ledger.do(
-        lambda ledger: ledger.calibration(environment.environment_id, AA_KIND, digest)
-    )
+    stored = await services.ledger.do(lambda ledger: ledger.calibration(environment.environment_id, AA_KIND, digest))
     if stored is not None:
         return float(str(stored.facts["floor"]))
     plan = precise_time.PrecisePlan(looks=CALIBRATE_LOOKS)

@@ -50,7 +50,9 @@ def argument_mistakes(tool: str, args: type[Frozen], error: ValidationError) -> 
     said: list[str] = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False)[:8]:
         place = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "json_invalid":
+            said.append("an argument holds text that is not valid Unicode; send plain UTF-8")
+        elif problem["type"] == "extra_forbidden":
             said.append(f"unknown argument {place!r}{_closest(place, allowed)}; {tool} takes: {', '.join(allowed)}")
         elif problem["type"] == "missing":
             said.append(f"argument {place!r} is missing: {_meaning(args, place)}")

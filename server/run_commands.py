@@ -40,7 +40,9 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
             console.print(funnel_table(report.funnel(ledger, run_id)))
             console.print(savings_sentence(report.savings(ledger, run_id)))
             left = ledger.purse(run_id)
-            console.print(f"Left: {left.device_s_left:.3f} device seconds, {left.calls_left(Rung.precise)} precise calls.")
+            console.print(
+                f"Left: {left.device_s_left:.3f} device seconds, {left.calls_left(Rung.precise)} precise calls."
+            )
         return 0
 
     return guarded(showing)
@@ -77,10 +79,12 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
 def evidence(run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head) -> str:
     """Comment lines: what was measured, where, and the head hash that anchors it."""
     where = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()) if value not in ("", None))
+    floor = float(str(result.report.get("floor", 0.0)))
     lines = [
         f"{result.candidate_id} of {run.run_id}, task {run.task_name} (digest {run.task_digest[:12]})",
-        f"{result.verdict}: {result.ratio:.4f}x the baseline, 95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x",
-        f"worst workload: {result.report.get('worst_workload', '')}; noise floor {float(str(result.report.get('floor', 0))):.2%}",
+        f"{result.verdict}: {result.ratio:.4f}x as fast as the baseline",
+        f"95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x, noise floor {floor:.2%}",
+        f"worst workload: {result.report.get('worst_workload', '')}",
         f"measured {result.created_utc} in environment {run.environment_id}: {where}",
         f"source sha256 {result.source_sha256}",
         f"ledger head {head}",

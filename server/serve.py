@@ -73,7 +73,7 @@ async def _leave_on_signal(leave: Callable[[], None]) -> None:
 
 async def _leave_with_parent(leave: Callable[[], None]) -> None:
     parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == parent:  # noqa: ASYNC110 -- nothing tells of a parent's end; it must be asked
         await anyio.sleep(PARENT_WATCH_S)
     log.info("leaving: the parent process is gone")
     _end_soon()

@@ -20,9 +20,9 @@ from kernelgate.server.owner import is_alive, this_process
 from kernelgate.server.settings import Settings
 from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
+from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, judge_task
 from kernelgate.tasks.taskfile import TaskError
-from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.catalogue import find_tools
@@ -34,6 +34,8 @@ log = logging.getLogger("kernelgate")
 
 T = TypeVar("T")
 AnyMeasuringTool = MeasuringTool[Any, Any, Any, Any, Any]
+FIRST_WORK_HOLD_S: Final = 20.0
+"""Wall clock held against the deadline before anything is known of a rung's cost."""
 SWEEP_EVERY_S: Final = 30.0
 """Heartbeats, and a look for jobs whose server died."""
 AA_KIND: Final = "noise_floor"
@@ -103,11 +105,8 @@ class Services:
         self, account: str, run_id: str, candidate: Candidate, *, parent_id: str | None, note: str
     ) -> CandidateRecord:
         """A new candidate, or the old one of the same source with the new note."""
-
         record, _ = await self._known(
-            lambda ledger: ledger.register_candidate(
-                run_id, candidate, account=account, parent_id=parent_id, note=note
-            )
+            lambda ledger: ledger.register_candidate(run_id, candidate, account=account, parent_id=parent_id, note=note)
         )
         return record
 
@@ -135,7 +134,9 @@ class Services:
         """Where a task is measured on a device."""
         return environment_of(device, task.precision, self.harness)
 
-    async def door(self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None) -> Door:
+    async def door(
+        self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None
+    ) -> Door:
         """The climb of a candidate, on the task as it stood when the run began."""
         device = self._device_of_run(run)
         target = target_of(device, self.harness)
@@ -212,19 +213,24 @@ class Services:
 
     async def hold_for(self, tool: AnyMeasuringTool, door: Door) -> Amount:
         """What to hold for a call: learned from past cost, else the tool's first guess."""
-        if tool.rung is Rung.compile:
-            return Amount(calls=1)
-        environment_id = door.environment.environment_id
+        environment_id = door.environment_at(tool.rung).environment_id
         prices = await self.ledger.do(lambda ledger: ledger.prices(door.run.task_digest, environment_id))
         learned = prices.get(tool.rung)
+        work_s = learned.hold_work_s if learned else FIRST_WORK_HOLD_S
+        if tool.rung is Rung.compile:
+            return Amount(calls=1, work_s=work_s)
         seconds = min(learned.hold_device_s if learned else tool.first_hold_s, tool.limit_s)
-        return device_amount(door.device, seconds, calls=1)
+        return device_amount(door.device, seconds, calls=1, work_s=work_s)
 
     async def prices_s(self, run: RunRecord, environment_id: str) -> dict[Rung, float]:
         """Expected device seconds per rung: the median of past calls, else the first guess."""
         prices = await self.ledger.do(lambda ledger: ledger.prices(run.task_digest, environment_id))
         return {
-            rung: 0.0 if rung is Rung.compile else round(prices[rung].device_s_median, 4) if rung in prices else tool.first_hold_s / 4
+            rung: 0.0
+            if rung is Rung.compile
+            else round(prices[rung].device_s_median, 4)
+            if rung in prices
+            else tool.first_hold_s / 4
             for rung, tool in self.measuring.items()
         }
 

@@ -52,12 +52,14 @@ def funnel_table(rows: Iterable[FunnelRow]) -> Table:
 def savings_sentence(saved: Savings) -> str:
     """What the ladder saved, also where that is less than nothing."""
     if saved.saved_device_s is None or saved.precise_device_s_median is None:
-        return f"Spent {saved.spent_device_s:.3f} device seconds; nothing was timed precisely, so no saving can be told."
+        return (
+            f"Spent {saved.spent_device_s:.3f} device seconds; nothing was timed precisely, so no saving can be told."
+        )
     word = "saved" if saved.saved_device_s >= 0 else "lost"
     return (
         f"Against timing everything precisely the ladder {word} {abs(saved.saved_device_s):.3f} device seconds: "
-        f"{saved.never_precise} correct candidates never needed the {saved.precise_device_s_median:.3f} s that a precise "
-        f"timing cost, and the quick rung cost {saved.cheap_device_s:.3f} s. Spent in all: {saved.spent_device_s:.3f} s."
+        f"{saved.never_precise} candidates never needed the {saved.precise_device_s_median:.3f} s that a precise "
+        f"timing cost; the cheap rungs cost {saved.cheap_device_s:.3f} s. Spent in all: {saved.spent_device_s:.3f} s."
     )
 
 

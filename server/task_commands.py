@@ -55,8 +55,8 @@ def add(settings: Settings, path: Path, kernel: Path | None) -> int:
     def adding() -> int:
         target = add_task(path, settings.own_tasks, kernel)
         Console(soft_wrap=True).print(
-            f"Task {target.name} is in {target}. Check it with `kernelgate tasks check {target.name}`; agents see it in "
-            "list_tasks the next time their server starts."
+            f"Task {target.name} is in {target}. Check it with `kernelgate tasks check {target.name}`; agents see "
+            "it in list_tasks the next time their server starts."
         )
         return 0
 

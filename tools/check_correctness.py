@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any, Final
 
+from pydantic import BeforeValidator, model_validator
+
 from kernelgate.budget.model import Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
@@ -10,7 +12,6 @@ from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Comparison, Fault, Mismatch
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator, model_validator
 
 LIMIT_S: Final = 60.0
 ROUNDS: Final = 3

@@ -3,6 +3,8 @@
 import re
 from typing import Annotated, Any, Final, Literal
 
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
 from kernelgate.budget.model import CandidateId, Code, Rung, RunId, Verdict, as_tuple
 from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen, Task
 from kernelgate.tools.kit import occupancy as occupancy_rules
@@ -13,7 +15,6 @@ from kernelgate.tools.kit.occupancy import Occupancy
 from kernelgate.tools.kit.source_scan import Language, SourceScan, scan_files
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 LIMIT_S: Final = 60.0
 MAX_KERNELS_SHOWN: Final = 12

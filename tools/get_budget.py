@@ -2,12 +2,13 @@
 
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator
+
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Rung, RunId, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, RunView
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import BeforeValidator
 
 
 class GetBudgetArgs(Frozen):

@@ -3,12 +3,13 @@
 import re
 from typing import Annotated, Final
 
+from pydantic import Field, StringConstraints
+
 from kernelgate.budget.model import CandidateId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, CandidateView, TextPage, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import Field, StringConstraints
 
 MAX_PATTERN: Final = 200
 MAX_LINE: Final = 2_000

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator, JsonValue
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen, Precision, Tolerance
 from kernelgate.tools.kit.book import Book
 from kernelgate.tools.kit.envelope import Answer, NextStep, WorkloadView
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import BeforeValidator, JsonValue
 
 CANDIDATE_FORM: Final = (
     "candidate.py defines class ModelNew(torch.nn.Module) with the constructor and forward of Model. Name parameters "
@@ -85,8 +86,8 @@ TOOL: Final = BookTool(
     name="get_task",
     title="Read a task",
     description=(
-        "The reference source, public workloads, tolerances and precision policy of one task, and what a candidate must "
-        "look like. Free. Next: start_run."
+        "The reference source, public workloads, tolerances and precision policy of one task, and what a candidate "
+        "must look like. Free. Next: start_run."
     ),
     args=GetTaskArgs,
     report=TaskDetails,

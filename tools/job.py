@@ -34,7 +34,8 @@ async def answer(book: Book, args: JobArgs) -> JobReport:
         "cancelled": "was cancelled; what it used was charged",
         "lost": "was lost with its server; what had finished is in the book: ask again to start it anew",
     }
-    summary = f"{view.job_id} ({view.tool}) {ended.get(view.state, f'is {view.state} for {view.elapsed_s:.0f} s: call job again')}"
+    going_on = f"is {view.state} for {view.elapsed_s:.0f} s: call job again"
+    summary = f"{view.job_id} ({view.tool}) {ended.get(view.state, going_on)}"
     return JobReport(summary=summary, job=view, next_steps=steps, ledger_head=await book.head())
 
 
@@ -42,8 +43,8 @@ TOOL: Final = BookTool(
     name="job",
     title="Wait for or cancel work",
     description=(
-        "A rung that takes longer than its wait_s answers with a job_id. Call this to wait for its reply (the work goes "
-        "on meanwhile) or to cancel it. Asking the same rung again joins the same job. Free."
+        "A rung that takes longer than its wait_s answers with a job_id. Call this to wait for its reply (the work "
+        "goes on meanwhile) or to cancel it. Asking the same rung again joins the same job. Free."
     ),
     args=JobArgs,
     report=JobReport,

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Final, Literal
 
+from pydantic import BeforeValidator, Field
+
 from kernelgate.budget.model import RunId, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, CandidateRow
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import BeforeValidator, Field
 
 
 class ListCandidatesArgs(Frozen):
@@ -55,8 +56,8 @@ TOOL: Final = BookTool(
     name="list_candidates",
     title="List candidates",
     description=(
-        "The candidates of a run with parent, note, furthest rung, verdict, speed-up with interval and cost: best first "
-        "by default. Free. Read one with get_candidate."
+        "The candidates of a run with parent, note, furthest rung, verdict, speed-up with interval and cost: best "
+        "first by default. Free. Read one with get_candidate."
     ),
     args=ListCandidatesArgs,
     report=CandidateList,

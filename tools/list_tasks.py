@@ -2,12 +2,13 @@
 
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator, Field
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, TaskRow
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import BeforeValidator, Field
 
 
 class ListTasksArgs(Frozen):

@@ -3,6 +3,8 @@
 import time
 from typing import Annotated, Final, Literal
 
+from pydantic import BeforeValidator, Field, model_validator
+
 from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import PromotionArgs
@@ -22,7 +24,6 @@ from kernelgate.tools.kit.timing_report import (
     stop_advice,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator, Field, model_validator
 
 LIMIT_S: Final = 90.0
 LOOKS: Final = (12, 24, 48, 96, 192)
@@ -212,8 +213,8 @@ TOOL: Final = MeasuringTool(
         "Is a candidate faster than the baseline, and by how much? Random-order pairs on every workload, hidden ones "
         "too, timed outputs verified, until the class is certain: faster, same, slower, ambiguous. Guarded by the "
         "run's rule: only candidates that quick_time ranked well may enter; a refusal says what is missing, and "
-        "override_reason spends the small exploration purse. Costs 1-20 device seconds on a CPU, about 0.1-1 per workload on "
-        "a GPU. May answer with a job_id: then call job."
+        "override_reason spends the small exploration purse. Costs 1-20 device seconds on a CPU, about 0.1-1 per "
+        "workload on a GPU. May answer with a job_id: then call job."
     ),
     rung=Rung.precise,
     args=PromotionArgs,

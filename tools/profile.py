@@ -2,6 +2,8 @@
 
 from typing import Annotated, Final, Literal
 
+from pydantic import BeforeValidator, Field, model_validator
+
 from kernelgate.budget.model import CandidateId, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
@@ -11,7 +13,6 @@ from kernelgate.tools.kit.facts import Ceilings, Fault, Operator, OperatorProfil
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.timing_report import bound_us
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator, Field, model_validator
 
 LIMIT_S: Final = 30.0
 CALLS: Final = 20
@@ -149,7 +150,7 @@ def diagnose(profile: OperatorProfile, least_us: float, bound: Literal["memory",
                     "fewer or smaller copies"
                     if "copy" in largest.name or "clone" in largest.name
                     else "use a fused or in-place form, a better layout or fewer elements"
-                ),  # fmt: skip
+                ),
             )
         )
     return tuple(sorted(found, key=lambda finding: -finding.headroom)[:2])
@@ -175,9 +176,10 @@ def _passes(
     passes = sum(op.calls for op in large) / profile.calls
     if bound != "memory" or passes < 2.5:
         return None
+    names = ", ".join(op.name for op in large[:4])
     return Finding(
         kind="many_passes",
-        evidence=f"about {passes:.0f} passes over memory a call ({', '.join(op.name for op in large[:4])}), where one is needed",
+        evidence=f"about {passes:.0f} passes over memory a call ({names}), where one is needed",
         headroom=headroom,
         change="fuse the passes: compute row by row while the data is in cache, write each result once",
     )

@@ -3,6 +3,8 @@
 import time
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator, model_validator
+
 from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import RungArgs
@@ -20,13 +22,12 @@ from kernelgate.tools.kit.timing_report import (
     ratio_of,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator, model_validator
 
 LIMIT_S: Final = 20.0
 PAIRS: Final = 10
 """Ten pairs give a 97.9 % interval for the median: the second and the ninth value."""
 CONFIDENCE: Final = 0.95
-WORKLOAD_CAP_S: Final = 2.0
+WORKLOAD_CAP_S: Final = 4.0
 
 
 class QuickPlan(Frozen):

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Final, Literal
 
+from pydantic import Field, StringConstraints
+
 from kernelgate.budget.model import Budget
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, RunView, RunWish
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
-from pydantic import Field, StringConstraints
 
 
 class StartRunArgs(Frozen):

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from kernelgate.budget.ledger import Ledger
-from kernelgate.server.tables import funnel_table, leaderboard_table, savings_sentence
 from kernelgate.server.demo.script import IDEAS, TASK, Idea
 from kernelgate.server.settings import Settings
+from kernelgate.server.tables import funnel_table, leaderboard_table, savings_sentence
 
 BUDGET: Final = {"device_s": 60.0, "deadline_s": 120.0, "precise_calls": 6}
 MARKS: Final = {"ok": "[green]+[/]", "failed": "[red]-[/]", "refused": "[yellow]![/]", "running": "[blue]~[/]"}

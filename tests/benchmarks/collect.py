@@ -1,64 +1,18 @@
 """Writes docs/measurements/README.md from the measurements beside it: one table, figure by figure, with date and host.
 
-A measurement is one JSON object: `name`, `date_utc`, `command`, `host` (device, driver, cpu, python, torch, triton,
-kernelgate), `figures` (flat names that end in a unit → numbers), `raw`. `--check` writes nothing and fails if the page
-is not what it would be.
+`--check` writes nothing and fails if the page is not what it would be.
 """
 
-import json
 import sys
-from pathlib import Path
 from typing import Final
 
-from kernelgate.tasks.model import Frozen
-from pydantic import JsonValue, ValidationError
+from measurement import FOLDER, BadMeasurement, MeasurementFile, read_measurement
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "measurements"
 HEAD: Final = """# Measurements
 
-Each figure that a page of this project quotes stands here. Made by `make bench` (`tests/benchmarks/collect.py`) from the
-JSON files in this folder, which hold the raw readings; do not edit by hand. Figures of different hosts are not compared.
+Each figure that a page of this project quotes stands here. `make bench` (`tests/benchmarks/collect.py`) makes this page
+from the JSON files beside it, which hold the raw readings; do not edit it. Figures of different hosts are not compared.
 """
-
-
-class MeasuredHost(Frozen):
-    """Where something was measured."""
-
-    device: str
-    driver: str
-    cpu: str
-    python: str
-    torch: str
-    triton: str
-    kernelgate: str
-
-
-class MeasurementFile(Frozen):
-    """One file of `docs/measurements`."""
-
-    name: str
-    date_utc: str
-    command: str
-    host: MeasuredHost
-    figures: dict[str, int | float]
-    raw: JsonValue
-
-
-class BadMeasurement(Exception):
-    """A file that is not a measurement: one sentence."""
-
-
-def read_measurement(path: Path) -> MeasurementFile:
-    """A measurement; raises `BadMeasurement`, also for NaN, infinity, and a name that is not the file's."""
-    try:
-        found = MeasurementFile.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadMeasurement(f"{path.name}: {place}: {first['msg']}") from None
-    if found.name != path.stem:
-        raise BadMeasurement(f"{path.name} holds the measurement {found.name!r}: name and file must agree")
-    return found
 
 
 def shown(value: float) -> str:

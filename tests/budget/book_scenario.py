@@ -6,8 +6,20 @@ from pathlib import Path
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
 from kernelgate.budget.records import (
-    AdmitRequest, Admitted, CandidateRecord, Environment, JobRecord, JobRequest, Owner, Refused, ResultInput,
-    RunRecord, RunRequest, SampleInput, Score, Settled,
+    AdmitRequest,
+    Admitted,
+    CandidateRecord,
+    Environment,
+    JobRecord,
+    JobRequest,
+    Owner,
+    Refused,
+    ResultInput,
+    RunRecord,
+    RunRequest,
+    SampleInput,
+    Score,
+    Settled,
 )  # fmt: skip
 from kernelgate.tasks.model import Candidate, Task, Workload, sha256_hex
 

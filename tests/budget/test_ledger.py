@@ -3,6 +3,9 @@ from pathlib import Path
 
 import pytest
 from book_scenario import ACCOUNT, ENVIRONMENT, TARGET, TASK, Scenario, result_input, run_request, sample_inputs
+from pydantic import ValidationError
+
+from kernelgate.budget.artifacts import ArtifactGone
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import HoldClosed, IdempotencyConflict, UnknownId
 from kernelgate.budget.model import HOUSE, Amount, Budget, Rung, Verdict
@@ -10,7 +13,6 @@ from kernelgate.budget.reads import RunClosed
 from kernelgate.budget.records import ArtifactInput, Extended, Refused, Replayed, ResultInput
 from kernelgate.budget.runs import UnknownRule
 from kernelgate.tasks.model import Candidate, sha256_hex
-from pydantic import ValidationError
 
 
 @pytest.fixture
@@ -255,7 +257,7 @@ def test_a_result_of_another_rung_or_without_its_number_cannot_be_written(book: 
         ResultInput(rung=Rung.quick, verdict=Verdict.undecided, report={}, workload_set="small")
 
 
-def find(book: Scenario, source_sha256: str, rung: Rung, environment_id: str | None = None):  # noqa: ANN201
+def find(book: Scenario, source_sha256: str, rung: Rung, environment_id: str | None = None):
     return book.ledger.find_replay(
         account=ACCOUNT, task_digest=TASK.digest, source_sha256=source_sha256, rung=rung, workload_set="small",
         environment_id=environment_id or book.environment_id, plan_digest="",
@@ -304,6 +306,29 @@ def test_a_candidate_known_to_hang_is_found_but_a_fault_of_ours_is_not(book: Sce
     unlucky = book.climb(Rung.compile)
     book.ledger.release(book.hold(unlucky, Rung.check).hold_seq, "fault_of_ours")
     assert find(book, unlucky.source_sha256, Rung.check) is None
+
+
+def test_another_accounts_result_is_never_an_answer(book: Scenario) -> None:
+    candidate = book.climb(Rung.compile)
+    key = {"task_digest": TASK.digest, "source_sha256": candidate.source_sha256, "rung": Rung.compile,
+           "workload_set": "small", "environment_id": TARGET.environment_id, "plan_digest": ""}  # fmt: skip
+    assert book.ledger.find_replay(account=ACCOUNT, **key) is not None
+    assert book.ledger.find_replay(account="you", **key) is None
+
+
+def test_an_artifact_that_was_changed_on_disk_is_not_served(book: Scenario) -> None:
+    hold = book.hold(book.candidate(), Rung.compile)
+    book.ledger.settle(
+        hold.hold_seq, Amount(calls=1), result_input(Rung.compile), artifacts=(ArtifactInput(name="a", data=b"x"),)
+    )
+    (artifact,) = book.ledger.artifacts("c1")
+    file = book.path.parent / (artifact.path or "")
+    file.write_bytes(b"y")
+    with pytest.raises(ArtifactGone, match="changed on disk"):
+        book.ledger.read_artifact(artifact)
+    file.unlink()
+    with pytest.raises(ArtifactGone, match="gone from beside the book"):
+        book.ledger.read_artifact(artifact)
 
 
 def test_prices_are_learned_from_passing_measured_results(book: Scenario) -> None:

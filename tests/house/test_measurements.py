@@ -10,6 +10,7 @@ from tree import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/benchmarks"))
 import collect
+import measurement
 
 GOOD = {
     "name": "server_cost",
@@ -36,7 +37,7 @@ def test_the_page_in_the_tree_is_what_the_measurements_make_of_it() -> None:
 
 
 def test_every_figure_stands_in_the_table_with_date_and_host(tmp_path: Path) -> None:
-    text = collect.page([collect.read_measurement(file_with(tmp_path))])
+    text = collect.page([measurement.read_measurement(file_with(tmp_path))])
     where = "2026-11-30 | cpu, Some CPU, Python 3.11.7, torch 2.13.0+cpu, triton 3.9.0 |"
     assert f"| [server_cost](server_cost.json) | `tools_list_s_median` | 0.9877 | {where}" in text
     assert f"| [server_cost](server_cost.json) | `server_rss_mb` | 101 | {where}" in text
@@ -56,8 +57,8 @@ def test_every_figure_stands_in_the_table_with_date_and_host(tmp_path: Path) -> 
 def test_a_file_that_is_no_measurement_is_named_with_the_reason(
     tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
-    with pytest.raises(collect.BadMeasurement, match=words.replace(".", r"\.")):
-        collect.read_measurement(file_with(tmp_path, **changes))
+    with pytest.raises(measurement.BadMeasurement, match=words.replace(".", r"\.")):
+        measurement.read_measurement(file_with(tmp_path, **changes))
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,20 @@ def test_a_file_that_is_no_measurement_is_named_with_the_reason(
 )
 def test_figures_are_shown_with_four_digits(value: float, text: str) -> None:
     assert collect.shown(value) == text
+
+
+def test_a_written_measurement_reads_back_with_this_host(tmp_path: Path) -> None:
+    path = measurement.write_measurement("server_cost", {"x_s_median": 0.5}, [0.4, 0.6], folder=tmp_path)
+    found = measurement.read_measurement(path)
+    assert (found.figures, found.raw, found.command) == (
+        {"x_s_median": 0.5},
+        [0.4, 0.6],
+        "make bench BENCH=server_cost",
+    )
+    assert (found.host.device, found.host.torch) == ("cpu", measurement.package_version("torch"))
+
+
+def test_a_figure_that_is_no_number_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="finite number"):
+        measurement.write_measurement("server_cost", {"x_s_median": float("inf")}, [], folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

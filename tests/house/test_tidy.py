@@ -29,6 +29,7 @@ def test_a_check_switched_off_needs_code_and_reason(line: str) -> None:
     [
         f"x = 1  # {OFF}: T201 -- printed for the user",
         f"x = 1  # {OFF}: T201, ERA001  # two of them",
+        f"x = 1  # {OFF}: T201  its only log",
         f"x = 1  # {TYPED}[import-untyped]  # ships no types",
     ],
 )
@@ -52,7 +53,7 @@ def test_ordinary_words_are_left_alone(line: str) -> None:
 
 
 def test_functions_are_measured_with_their_place_in_the_file() -> None:
-    text = "class A:\n    def f(self):\n        def g():\n            pass\n        return g\nasync def h():\n    pass\n"
+    text = "class A:\n    def f(self):\n        def g():\n            1\n        return g\nasync def h():\n    1\n"
     assert tidy.function_lengths(text) == {"A.f": 4, "A.f.g": 2, "h": 2}
 
 

@@ -19,7 +19,7 @@ LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 IGNORE = re.compile(r"#\s*(type:\s*ignore|pyright:\s*ignore|noqa)\b")
 EXCUSED = re.compile(
     r"#\s*(type:\s*ignore\[[\w\-, ]+\]|pyright:\s*ignore\[[\w\-, ]+\]|noqa:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)"
-    r"\s*(#|--|:)\s*\w+"  # the reason
+    r"(\s*(#|--|:)\s*|\s{2,})\w+"  # the reason
 )
 ELSEWHERE = {
     "a folder of one machine": re.compile(r"(?<![\w.~$}*])/(work|workspace|Users|home/\w+)/|/\.pyenv/"),

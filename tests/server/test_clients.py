@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.server import clients
 from kernelgate.server.clients import ClientConfig, ConfigError, client_config, write_config
 

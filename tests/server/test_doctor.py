@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
 from kernelgate.server.doctor import Check, Report, examine, judge, render
 from kernelgate.server.host import NAMESPACES, PACKAGES, Folder, Gpu, Host, read_folder, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tools.kit.wire import Hello
-from pydantic import ValidationError
-from rich.console import Console
 
 H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", target="sm_90", driver="580.159.03")
 GPU_HOST = Host(

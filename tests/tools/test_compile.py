@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
 from kernelgate.budget.model import VERDICTS_OF, Rung, Verdict
 from kernelgate.tasks.model import Task, Workload
 from kernelgate.tools.compile import (
@@ -20,7 +22,6 @@ from kernelgate.tools.compile import (
 )  # fmt: skip
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.wire import ChildExit, DeviceRef
-from pydantic import ValidationError
 
 FINISHED = ChildExit(kind="finished")
 KERNEL = Kernel(

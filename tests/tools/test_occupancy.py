@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.tools.kit.facts import Kernel
 from kernelgate.tools.kit.occupancy import LIMITS, advice, limits_of, occupancy
 

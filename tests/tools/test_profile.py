@@ -50,7 +50,12 @@ def test_a_task_with_more_arithmetic_than_bytes_is_compute_bound() -> None:
 
 def test_at_most_two_findings_are_told() -> None:
     report = profiled(
-        9000, ("aten::copy_", 1, 5000), ("aten::a", 1, 900), ("aten::b", 1, 900), ("aten::c", 1, 900), ("aten::d", 400, 900)
+        9000,
+        ("aten::copy_", 1, 5000),
+        ("aten::a", 1, 900),
+        ("aten::b", 1, 900),
+        ("aten::c", 1, 900),
+        ("aten::d", 400, 900),
     )
     assert 1 <= len(report.findings) <= 2
 

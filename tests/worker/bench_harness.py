@@ -20,7 +20,7 @@ from kernelgate.tools.worker import candidate, frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.protocol import Conversation
-from kernelgate.tools.worker.referee import SocketControl
+from kernelgate.tools.worker.referee import SocketControl, serve
 from kernelgate.tools.worker.timing import apply_policy
 
 CAP_S = 60
@@ -65,7 +65,7 @@ def fork(work):
     try:
         work()
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001  nothing may escape into the parent's stack
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -77,17 +77,85 @@ def stopped(pid):
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
-def conduct(job, folder):
+def request_of(job, procedure, number):
+    return {
+        "op": "call", "request_id": number, "procedure": procedure, "task": job["task"], "files": job["files"],
+        "digest": "d", "plan": {}, "device": DeviceRef(kind="cpu").model_dump(mode="json"), "lease": True,
+        "cap_s": CAP_S, "state_dir": "/",
+    }  # fmt: skip
+
+
+def conduct_calls(job, folder):
+    """One referee serves several calls, each with a candidate of its own, as under a supervisor."""
+    control, far_control = socket.socketpair()
+    start = prepared_start(job, folder)
+    referees = []
+
+    def as_referee():
+        control.close()
+        signal.alarm(CAP_S)
+        serve(far_control)
+
+    referees.append(fork(as_referee))
+    far_control.close()
+    device = DeviceRef(kind="cpu").model_dump(mode="json")
+    frames.send(control, {"op": "ready", "request_id": 0, "task": job["task"], "device": device})
+    ready = frames.receive_plain(control)
+    replies, stages = [], []
+    for number, procedure in enumerate(job["serve"], start=1):
+        conn, far_conn = socket.socketpair()
+
+        def as_candidate(far_conn=far_conn, conn=conn):
+            control.close(), conn.close()
+            os.dup2(2, 1)
+            signal.alarm(CAP_S)
+            candidate.serve(far_conn, start)
+
+        began = time.perf_counter()
+        child = fork(as_candidate)
+        far_conn.close()
+        request = request_of(job, procedure, number)
+        descriptors = [] if procedure == "qualify" else [conn.fileno()]
+        frames.send(control, {"op": "call", "request_id": number, "request": request}, descriptors)
+        replies.append({**obey(control, child, number, stages), "wall_s": time.perf_counter() - began})
+        conn.close()
+        os.waitpid(child, 0)
+    control.close()
+    os.waitpid(referees[0], 0)
+    return {"ready": ready, "replies": replies, "stages": stages}
+
+
+def obey(control, child, number, stages):
+    """Stop and continue the candidate as asked, until the call is over."""
+    while (message := frames.receive_plain(control)) is not None:
+        if message["op"] == "stop":
+            stopped(child)
+            frames.send(control, {"op": "stopped", "request_id": number})
+        elif message["op"] == "cont":
+            os.kill(child, signal.SIGCONT)
+            frames.send(control, {"op": "continued", "request_id": number})
+        elif message["op"] == "progress":
+            stages.append(message["stage"])
+        else:
+            return message
+    return {"op": "lost"}
+
+
+def prepared_start(job, folder):
     files = Path(folder) / "candidate"
     files.mkdir()
     for name, text in job["files"].items():
         (files / name).write_text(text)
-    control, far_control = socket.socketpair()
-    conn, far_conn = socket.socketpair()
-    start = {
+    return {
         "files": list(job["files"]), "scratch": folder, "cache": folder, "mode": "run", "task_name": "t",
         "device": DeviceRef(kind="cpu").model_dump(mode="json"), "language": job.get("language", "torch"),
     }  # fmt: skip
+
+
+def conduct(job, folder):
+    start = prepared_start(job, folder)
+    control, far_control = socket.socketpair()
+    conn, far_conn = socket.socketpair()
 
     def as_candidate():
         control.close(), far_control.close(), conn.close()
@@ -104,17 +172,7 @@ def conduct(job, folder):
     child = fork(as_candidate)
     trusted = fork(as_referee)
     far_control.close(), far_conn.close(), conn.close()
-    outcome = {"op": "lost"}
-    while (message := frames.receive_plain(control)) is not None:
-        if message["op"] == "stop":
-            stopped(child)
-            frames.send(control, {"op": "stopped", "request_id": 1})
-        elif message["op"] == "cont":
-            os.kill(child, signal.SIGCONT)
-            frames.send(control, {"op": "continued", "request_id": 1})
-        elif message["op"] == "done":
-            outcome = message
-            break
+    outcome = obey(control, child, 1, [])
     control.close()
     outcome["wall_s"] = time.perf_counter() - began
     os.waitpid(trusted, 0)
@@ -124,10 +182,14 @@ def conduct(job, folder):
     return outcome
 
 
+def conduct_any(job, folder):
+    return conduct_calls(job, folder) if "serve" in job else conduct(job, folder)
+
+
 def main():
     for line in sys.stdin:
         with tempfile.TemporaryDirectory() as folder:
-            sys.stdout.write(json.dumps(conduct(json.loads(line), folder)) + "\n")
+            sys.stdout.write(json.dumps(conduct_any(json.loads(line), folder)) + "\n")
             sys.stdout.flush()
 
 

@@ -170,11 +170,13 @@ def _exit_of(code: int, *, killed: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests, one JSON object a line, until standard input ends."""
-    for module in ("torch._dynamo.config", "kernelgate.tools.worker.builder", "kernelgate.tools.worker.candidate"):
+    for module in ("kernelgate.tools.worker.builder", "kernelgate.tools.worker.candidate"):
         importlib.import_module(module)  # once, for all children
+    importlib.import_module("kernelgate.tools.worker.fake_cuda").preload_dynamo()
     importlib.import_module("kernelgate.tools.kit.catalogue").procedure("compile")
     for line in sys.stdin:
         print(json.dumps(_conduct(json.loads(line))), flush=True)  # noqa: T201 -- the answer
+    os._exit(0)  # torch takes seconds to say goodbye
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
+from pydantic import Field, StringConstraints
+
 from kernelgate.budget.model import CandidateId
 from kernelgate.tasks.model import Frozen
-from pydantic import Field, StringConstraints
 
 WaitSeconds = Annotated[
     float, Field(ge=0, le=600, description="Answer after so many seconds even if unfinished: then with a job_id.")

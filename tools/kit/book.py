@@ -2,10 +2,11 @@
 
 from typing import Annotated, Protocol
 
+from pydantic import BeforeValidator, Field, JsonValue
+
 from kernelgate.budget.model import Budget, CandidateId, JobId, RunId, as_tuple
 from kernelgate.tasks.model import Frozen, Task
 from kernelgate.tools.kit.envelope import JobView, NextStep, Remaining
-from pydantic import BeforeValidator, Field, JsonValue
 
 
 class ToolMistake(Exception):

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 import kernelgate.tools
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import house
 from kernelgate.tools.kit.spec import BookTool, MeasuringTool
-from pydantic import JsonValue
 
 AnyTool = MeasuringTool[Any, Any, Any, Any, Any] | BookTool[Any, Any]
 

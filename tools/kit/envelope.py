@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
+from pydantic import BeforeValidator, Field, JsonValue
+
 from kernelgate.budget.model import (
     CandidateId,
     JobId,
@@ -13,7 +15,6 @@ from kernelgate.budget.model import (
     as_tuple,
 )  # fmt: skip
 from kernelgate.tasks.model import DeviceKind, Frozen
-from pydantic import BeforeValidator, Field, JsonValue
 
 
 class Cost(Frozen):

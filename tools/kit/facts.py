@@ -2,12 +2,13 @@
 
 from typing import Annotated, Literal, TypeAlias
 
+from pydantic import BeforeValidator, Field
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Distribution, Frozen
 from kernelgate.tasks.qualify import Qualification as Qualification
 from kernelgate.tasks.qualify import ReferenceFacts as ReferenceFacts
 from kernelgate.tasks.qualify import Trial as Trial
-from pydantic import BeforeValidator, Field
 
 Side: TypeAlias = Literal["baseline", "candidate"]
 

@@ -61,7 +61,8 @@ def of_comparison(comparison: Comparison) -> Failure:
         code: Code | None = "LAZY_OUTPUT" if verdict is Verdict.wrong_type else None
         return Failure(verdict, code, f"on {where}{output} it returned {comparison.got}, expected {comparison.want}")
     if comparison.problem == "nonfinite":
-        return Failure(Verdict.nonfinite, "NONFINITE", f"on {where}{output} nan or inf stand where the reference has none, or are missing")  # fmt: skip
+        said = f"on {where}{output} nan or inf stand where the reference has none, or are missing"
+        return Failure(Verdict.nonfinite, "NONFINITE", said)
     return _wrong_values(comparison, where + output)
 
 

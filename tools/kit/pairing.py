@@ -8,12 +8,13 @@ constant cost of a hand-over and that no candidate can forge.
 import time
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Block, Comparison, Fault, Prepared, Side, WorkloadFacts
 from kernelgate.tools.kit.statistics import Bounds, median, median_bounds
-from pydantic import BeforeValidator
 
 BLOCK_US: Final = 2_000.0
 """A short block lasts about so long: long against a hand-over (about 100 µs), short against drift."""
@@ -117,7 +118,7 @@ def measure_pairs(bench: Bench, timing: WorkloadTiming, until: int, deadline_s: 
 
 def _calls(prepared: Prepared) -> int:
     slower_us = max(prepared.candidate_us, prepared.baseline_us, 1.0)
-    return max(2, min(MAX_CALLS, round(BLOCK_US / slower_us)))
+    return max(1, min(MAX_CALLS, round(BLOCK_US / slower_us)))
 
 
 def _pair(bench: Bench, calls: int, *, verify: bool) -> Pair | Fault:

@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pydantic import Field
+
 from kernelgate.budget.model import Code, Rung, Verdict
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import Field
 
 ArgsT = TypeVar("ArgsT", bound=Frozen)
 PlanT = TypeVar("PlanT", bound=Frozen)

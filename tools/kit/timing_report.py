@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
+from pydantic import BeforeValidator
+
 from kernelgate.budget.model import Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
@@ -11,7 +13,6 @@ from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.statistics import Bounds, geometric_mean
 from kernelgate.tools.kit.wire import ChildExit
-from pydantic import BeforeValidator
 
 FORGED_SLACK: Final = 1.10
 """Own and outside clock may differ by so much before the claim is suspicious: scheduling noise on a busy host."""
@@ -127,7 +128,8 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
         return failure._replace(code="SHAPE_FIT", summary=f"{failure.summary} (a shape that it was not shown)")
     if failure.verdict is Verdict.wrong_values:
         # It was right when checked and wrong when timed: a fact about when it works, not only about its values.
-        return failure._replace(code=failure.code or "PHASE_SNIFF", summary=f"an output of a timed call is wrong: {failure.summary}")  # fmt: skip
+        said = f"an output of a timed call is wrong: {failure.summary}"
+        return failure._replace(code=failure.code or "PHASE_SNIFF", summary=said)
     return failure
 
 

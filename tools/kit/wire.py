@@ -2,9 +2,10 @@
 
 from typing import Annotated, Final, Literal, TypeAlias
 
+from pydantic import BeforeValidator, Field, JsonValue
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import DeviceKind, Frozen, Task
-from pydantic import BeforeValidator, Field, JsonValue
 
 FRAME_LIMIT_BYTES: Final = 1 << 20
 LOG_LIMIT_BYTES: Final = 32 << 10

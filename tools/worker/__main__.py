@@ -44,7 +44,12 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported
     settings = Settings(
-        device, options.state_dir.resolve(), options.lease_dir, options.queue_limit_s, options.namespaces, options.grace_s
+        device,
+        options.state_dir.resolve(),
+        options.lease_dir,
+        options.queue_limit_s,
+        options.namespaces,
+        options.grace_s,
     )
     start = _Start(
         sock=socket.socket(fileno=options.server),
@@ -55,6 +60,8 @@ def main(arguments: list[str]) -> None:
         resumed=_read_all(options.resumed) if options.resumed >= 0 else None,
     )
     asyncio.run(_serve(start, partial(_replace, options.server, arguments)))
+    sys.stderr.flush()
+    os._exit(0)  # taking torch apart takes a second, in which nobody is served
 
 
 async def _serve(start: _Start, replace: "partial[None]") -> None:

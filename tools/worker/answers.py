@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import Comparison
 from kernelgate.tools.worker.compare import Finding, compare_values, dtype_kind
@@ -32,7 +33,7 @@ def judge_answer(question: Question, entry: PoolEntry, claims: Sequence[OutputCl
     claimed = {claim.path: claim for claim in claims}
     worst_abs = worst_rel = 0.0
     for path, want in leaves(question.expected):
-        claim = claimed.pop(path, None)
+        claim = claimed.pop(path, None) or _elsewhere(path, claims)
         if isinstance(want, torch.Tensor):
             found = _judge_tensor(comparison, question, entry, path, want, claim)
         else:
@@ -52,9 +53,7 @@ def mutated(question: Question) -> Comparison:
     return _blank(question).model_copy(update={"problem": "input_mutation"})
 
 
-def judge_values(
-    task: Task, expected: object, answer: Callable[[str, torch.Tensor], torch.Tensor]
-) -> bool:
+def judge_values(task: Task, expected: object, answer: Callable[[str, torch.Tensor], torch.Tensor]) -> bool:
     """Whether an answer made here (`answer` of path and expected tensor) passes as right."""
     for path, want in leaves(expected):
         if isinstance(want, torch.Tensor):
@@ -124,10 +123,18 @@ def _judge_scalar(
             torch.tensor([want], dtype=torch.float64),
             question.task.tolerance("float32"),
         )
-        return blank.model_copy(update={**_numbers(finding), "output": path, **texts}) if finding.problem != "none" else blank  # fmt: skip
+        return blank if finding.problem == "none" else blank.model_copy(update={**_numbers(finding), **texts})
     if got == want:
         return blank
     return blank.model_copy(update={"problem": "wrong_values", "wrong_share": 1.0, **texts})
+
+
+def _elsewhere(path: str, claims: Sequence[OutputClaim]) -> OutputClaim | None:
+    """Instead of "nothing": what came at other paths (a tuple where a tensor was expected)."""
+    if not claims:
+        return None
+    others = ", ".join(claim.path or "a single value" for claim in claims[:3])
+    return OutputClaim(path=path, type=f"no {path or 'single'} output, but {others}"[:200])
 
 
 def _numbers(finding: Finding) -> dict[str, Any]:

@@ -3,32 +3,35 @@
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import torch
+
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import (
-    Block, Ceilings, Comparison, Fault, OperatorProfile, Prepared, ReferenceFacts, Side, Trial, WorkloadFacts,
+    Block,
+    Ceilings,
+    Comparison,
+    Fault,
+    OperatorProfile,
+    Prepared,
+    ReferenceFacts,
+    Side,
+    Trial,
+    WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import memory, protocol, trials
+from kernelgate.tools.worker import protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
-from kernelgate.tools.worker.handover import Handover
-from kernelgate.tools.worker.inputs import Drawn, reseed
+from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
 from kernelgate.tools.worker.pool import InputPool
+from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.structure import call_arguments, encode, leaves
-from kernelgate.tools.worker.timing import time_calls
+from kernelgate.tools.worker.structure import encode, leaves
 
-POOL_BYTES: Final = 512 << 20
-"""Most memory of a prepared pool, both processes together."""
-MAX_ENTRIES: Final = 64
-WARM_US: Final = 5_000.0
-"""Warm calls last about so long together; at least one, at most `MAX_WARM_CALLS`."""
-MAX_WARM_CALLS: Final = 20
 REMEMBERED_BYTES: Final = 64 << 20
 """Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
@@ -58,21 +61,6 @@ class House:
     house_s: float = 0.0
 
 
-@dataclass
-class _Ready:
-    """A prepared workload."""
-
-    held: HeldWorkload
-    pool: InputPool
-    limit: int
-    """Most entries."""
-    places: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
-    """The baseline's own answer buffers."""
-    expected: Any = None
-    handover_us: float = 0.0
-    """Putting one answer in place, measured on the baseline: both walls contain it."""
-
-
 class RefereeBench:
     """One call on one candidate. See `Bench` for what its methods promise."""
 
@@ -91,7 +79,7 @@ class RefereeBench:
         self._secret = random.Random(random.SystemRandom().getrandbits(256))
         self._stopped = False
         self._constructed = ""
-        self._ready: _Ready | None = None
+        self._ready: ReadyWorkload | None = None
         self._previous: dict[str, list[torch.Tensor]] = {}
         self._load_s = 0.0
         self.prepare_s = 0.0
@@ -123,7 +111,8 @@ class RefereeBench:
     def load(self) -> Fault | None:
         """Have the module imported; the secret of this call is drawn after that."""
         start = time.perf_counter()
-        answer = self._ask("load", protocol.Load(precision=self._task.precision, threads=self._device.threads), protocol.Done)  # fmt: skip
+        question = protocol.Load(precision=self._task.precision, threads=self._device.threads)
+        answer = self._ask("load", question, protocol.Done)
         self._secret.seed(random.SystemRandom().getrandbits(256))
         self._load_s += time.perf_counter() - start
         return answer if isinstance(answer, Fault) else None
@@ -159,12 +148,12 @@ class RefereeBench:
         fault = self._construct(held)
         if fault is not None:
             return fault
-        limit = self._entries_that_fit(held)
+        limit = entries_that_fit(held)
         entries = max(1, min(pool_entries, limit))
         held.require_memory(entries)
         drawn = [held.draw("original") for _ in range(entries)]
         expected = held.expect(drawn[0].arguments, self._secret.getrandbits(31))
-        ready = _Ready(held, InputPool(self._lender, self._secret), limit, expected=expected)
+        ready = ReadyWorkload(held, InputPool(self._lender, self._secret), limit, expected=expected)
         fault = self._lend(ready.pool, drawn, expected, replace=True)
         if fault is not None:
             return fault
@@ -174,18 +163,16 @@ class RefereeBench:
         prepare_s = time.perf_counter() - start + self._load_s
         self._load_s = 0.0
         self.prepare_s += prepare_s
-        _extend_places(ready)
+        ready.extend_places()
         first_us = self._wall_us / entries
-        ran = self._run("block", held, _rotation(_warm_calls(first_us), entries), self._secret.getrandbits(31))
+        ran = self._run("block", held, rotation(warm_calls(first_us), entries), self._secret.getrandbits(31))
         if isinstance(ran, Fault):
             return ran
         candidate_us = self._wall_us / len(ran.samples_ns)
         self._ready = ready
         first, _ = self._baseline_row(ready, list(range(entries)))
-        warm, _ = self._baseline_row(ready, _rotation(_warm_calls(_mean_us(first)), entries))
-        return Prepared(
-            workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=_mean_us(warm)
-        )
+        warm, _ = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
+        return Prepared(workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm))
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
         """Time calls on the prepared workload, no pool entry twice in a row of calls where memory allows that."""
@@ -304,7 +291,8 @@ class RefereeBench:
             return len(copied) - 1
 
         arguments = encode(built.init_arguments, place)
-        parameters = {name: place(value) for name, value in built.module.state_dict().items() if isinstance(value, torch.Tensor)}  # fmt: skip
+        state: dict[str, Any] = built.module.state_dict()
+        parameters = {name: place(value) for name, value in state.items() if isinstance(value, torch.Tensor)}
         loan = self._lender.lend(copied, ()) if copied else None
         question = protocol.Construct(
             arguments=arguments,
@@ -346,7 +334,7 @@ class RefereeBench:
         return answer
 
     def _candidate_row(
-        self, ready: _Ready, order: list[int], *, verify: bool
+        self, ready: ReadyWorkload, order: list[int], *, verify: bool
     ) -> tuple[list[float], float, Comparison | None] | Fault:
         """Samples, wall clock, and what the outputs were worth."""
         for index in order:
@@ -367,7 +355,7 @@ class RefereeBench:
             comparison = self._verify(ready, order, ran, seed)
         return [sample / 1e3 for sample in ran.samples_ns], wall_us, comparison
 
-    def _verify(self, ready: _Ready, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
+    def _verify(self, ready: ReadyWorkload, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
         worst: Comparison | None = None
         previous: list[torch.Tensor] = []
         for index in order:
@@ -383,44 +371,19 @@ class RefereeBench:
         assert worst is not None
         return worst
 
-    def _baseline_row(self, ready: _Ready, order: list[int]) -> tuple[list[float], float]:
+    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> tuple[list[float], float]:
         """Samples and wall clock of the reference on the lent inputs, the candidate standing still."""
         self._hold_still()
-        built = ready.held.built
-        pool = {index: call_arguments(ready.pool.entries[index].lent) for index in order}
-        handover = Handover(ready.places)
-        before = built.before_call(self._secret.getrandbits(31))
-        spent_ns = 0
+        return ready.time_baseline(order, self._secret.getrandbits(31))
 
-        def take(index: int, output: object) -> None:
-            nonlocal spent_ns
-            start = time.perf_counter_ns()
-            handover.take(index, output)
-            spent_ns += time.perf_counter_ns() - start
-
-        reseed(self._secret.getrandbits(31))
-        start_ns = time.perf_counter_ns()
-        samples = time_calls(built.module, pool, order, before, take)
-        wall_us = (time.perf_counter_ns() - start_ns - spent_ns) / 1e3
-        per_call_us = spent_ns / 1e3 / len(order)
-        # The fastest seen: a noisy one must not take time off a candidate's wall clock.
-        ready.handover_us = min(ready.handover_us, per_call_us) if ready.handover_us else per_call_us
-        return [sample / 1e3 for sample in samples], wall_us
-
-    def _grow(self, ready: _Ready, calls: int) -> Fault | None:
+    def _grow(self, ready: ReadyWorkload, calls: int) -> Fault | None:
         """More pool entries, so that no call of a block sees inputs that the block had before."""
-        missing = min(calls, ready.limit) - len(ready.pool.entries)
-        if missing <= 0:
+        drawn = ready.further_inputs(calls)
+        if not drawn:
             return None
-        drawn = [ready.pool.variant(lambda: ready.held.draw("original")) for _ in range(missing)]
         fault = self._lend(ready.pool, drawn, ready.expected, replace=False)
-        _extend_places(ready)
+        ready.extend_places()
         return fault
-
-    def _entries_that_fit(self, held: HeldWorkload) -> int:
-        each = 2 * held.sizes.inputs_bytes + 4 * held.sizes.outputs_bytes
-        room = min(POOL_BYTES, memory.available_bytes() // 4)
-        return max(1, min(MAX_ENTRIES, room // max(each, 1)))
 
     def _remember(self, workload: str, expected: object) -> None:
         tensors = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
@@ -430,21 +393,3 @@ class RefereeBench:
 
 def _claims_of(ran: protocol.Ran, entry: int) -> Sequence[protocol.OutputClaim]:
     return next((answer.outputs for answer in ran.answers if entry in answer.entries), ())
-
-
-def _extend_places(ready: _Ready) -> None:
-    for index, entry in enumerate(ready.pool.entries):
-        if index not in ready.places:
-            ready.places[index] = {path: torch.empty_like(answer) for path, answer in entry.answers.items()}
-
-
-def _rotation(calls: int, entries: int) -> list[int]:
-    return [index % entries for index in range(calls)]
-
-
-def _warm_calls(call_us: float) -> int:
-    return max(1, min(MAX_WARM_CALLS, int(WARM_US / max(call_us, 1.0))))
-
-
-def _mean_us(samples: Sequence[float]) -> float:
-    return sum(samples) / len(samples)

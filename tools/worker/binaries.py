@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from kernelgate.tools.kit.facts import Kernel
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernelgate.tools.kit.facts import Kernel
 
 MAX_FOLDERS: Final = 2_000
 MAX_FILES_PER_FOLDER: Final = 200

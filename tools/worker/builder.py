@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from pydantic import ConfigDict, JsonValue
+
 from kernelgate.tasks.model import Frozen, Task, Workload
 from kernelgate.tasks.source import with_overrides
 from kernelgate.tools.kit import catalogue
@@ -14,7 +16,6 @@ from kernelgate.tools.kit.source_scan import scan_files
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import binaries, frames, protocol
 from kernelgate.tools.worker.folders import caches_of
-from pydantic import ConfigDict, JsonValue
 
 COMPILE_S: Final = 35.0
 """Autotuned configurations are compiled for so long, of the 60 s of a compile; the rest is left to the device."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import torch
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.facts import Operator
 from kernelgate.tools.kit.wire import DeviceRef
@@ -26,7 +28,6 @@ from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
 from kernelgate.tools.worker.structure import call_arguments, decode
 from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
 from kernelgate.tools.worker.triton_target import install_standin_driver
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 MODULE_NAME: Final = "kernelgate_candidate"
 MAX_OPERATORS: Final = 20
@@ -95,7 +96,7 @@ class Child:
         sys.modules[MODULE_NAME] = module
         spec.loader.exec_module(module)
         if not callable(getattr(module, "ModelNew", None)):
-            raise NoModel(f"{ENTRY_FILE} defines no class ModelNew: a candidate needs one, with the reference's constructor")  # fmt: skip
+            raise NoModel(f"{ENTRY_FILE} must define a class ModelNew with the constructor of the reference's Model")
         self.module = module
 
     def _load(self, question: protocol.Load) -> protocol.Done:
@@ -145,10 +146,12 @@ class Child:
         before = restorer.before_call(question.seed, reseed=False, restore=True)
         handover = Handover(self._places)
         time_calls(self._model, self._pool, order[:1], before, handover.take)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
+        profiler: Any = torch.autograd.profiler.profile(use_cpu=True)
+        with profiler:
             samples = time_calls(self._model, self._pool, order, before, handover.take)
-        rows = sorted(profiler.key_averages(), key=lambda row: -row.self_cpu_time_total)
-        total = sum(row.self_cpu_time_total for row in rows) or 1.0
+        rows: list[Any] = sorted(profiler.key_averages(), key=lambda row: -float(row.self_cpu_time_total))
+        total = sum(float(row.self_cpu_time_total) for row in rows) or 1.0
         return protocol.Profiled(
             call_us=sum(samples) / len(samples) / 1e3,
             operators=tuple(

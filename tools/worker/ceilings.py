@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 import torch
+
 from kernelgate.tools.kit.facts import Ceilings
 
 COPY_BYTES: Final = 64 << 20

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import torch
+
 from kernelgate.tasks.model import Dtype, Tolerance
 from kernelgate.tools.kit.facts import Mismatch
 from kernelgate.tools.worker.patterns import describe_pattern

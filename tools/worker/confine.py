@@ -10,6 +10,7 @@ import signal
 import site
 import struct
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +107,7 @@ def system_grants(*, cuda: bool, own_proc: bool, hidden: Sequence[Path]) -> tupl
     for path in dict.fromkeys([*_SYSTEM, *_python_folders()]):
         real = os.path.realpath(path)
         if os.path.exists(real):
-            grants += _readable_but(Path(real), hidden)
+            grants += readable_but(Path(real), hidden)
         if real != path:
             grants.append(Grant(path, 0))  # a name by which python knows the folder: kept visible, no rights of its own
     grants += [Grant(f"/etc/{name}", landlock.READ) for name in _ETC]
@@ -146,6 +147,7 @@ def confine(walls: Walls) -> None:
     """In the child itself: environment, limits, user, capabilities, landlock. No way back. Raises OSError."""
     os.environ.clear()
     os.environ.update(walls.environment)
+    tempfile.tempdir = None  # some import had it looked up in the supervisor's environment
     os.chdir(walls.scratch)
     _limit(walls.limits)
     if os.geteuid() == 0:
@@ -223,7 +225,7 @@ def _python_folders() -> list[str]:
     return [path for path in folders if Path(path).resolve() not in too_wide]
 
 
-def _readable_but(path: Path, hidden: Sequence[Path]) -> Iterable[Grant]:
+def readable_but(path: Path, hidden: Sequence[Path]) -> Iterable[Grant]:
     """Read rights on a folder; where something hidden lies in it, on its other entries one by one.
 
     Names stay listable there: python's importer lists a package folder before it opens anything in it.
@@ -236,4 +238,4 @@ def _readable_but(path: Path, hidden: Sequence[Path]) -> Iterable[Grant]:
     yield Grant(str(path), landlock.LIST)
     for entry in sorted(path.iterdir()):
         if not entry.is_symlink():
-            yield from _readable_but(entry, hidden)
+            yield from readable_but(entry, hidden)

@@ -5,6 +5,7 @@ Only for the candidate's own process, which dies after the call: `answer_queries
 
 import contextlib
 import ctypes
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Generator
@@ -13,8 +14,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from kernelgate.tools.kit.occupancy import WARP_THREADS, Limits
 from torch._subclasses import fake_tensor
+
+from kernelgate.tools.kit.occupancy import WARP_THREADS, Limits
 
 GUARD_TABLE: Final = "_ZN3c104impl26device_guard_impl_registryE"
 REGISTER_GUARD: Final = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
@@ -29,6 +31,26 @@ that torch allocates and that candidates are lent."""
 
 class UnsupportedTorch(Exception):
     """This build of torch cannot hold fake CUDA tensors; nothing that the candidate did."""
+
+
+def preload_dynamo() -> None:
+    """Import `torch._dynamo`, which a fake mode imports when it is made: 2 s that each child would pay otherwise.
+
+    It imports Triton too, where it finds it. That must not happen in a supervisor of the CPU device, whose children
+    decide between Triton's interpreter and its compiler first: so Triton is hidden meanwhile, unless it is there.
+    Starts no thread and runs no operation; about 150 MB.
+    """
+    hidden = "triton" not in sys.modules
+    if hidden:
+        sys.modules["triton"] = None  # type: ignore[assignment]  # python's way to make an import fail
+    try:
+        importlib.import_module("torch._dynamo.config")
+    finally:
+        if sys.modules["triton"] is None:
+            has_triton: Any = importlib.import_module("torch.utils._triton").has_triton_package
+            has_triton.cache_clear()  # it remembers
+        if hidden:
+            del sys.modules["triton"]
 
 
 @contextlib.contextmanager
@@ -129,7 +151,7 @@ def answer_queries(properties: SimpleNamespace) -> None:
         "Event": StandinEvent,
     }
     done = ("set_device", "set_stream", "synchronize", "empty_cache", "init", "_lazy_init")
-    answers |= dict.fromkeys(done, _always(None))
+    answers |= {name: _always(None) for name in done}  # each its own: torch.compile keeps a table of torch's functions
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
 

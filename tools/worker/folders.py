@@ -12,7 +12,7 @@ from typing import Final
 from kernelgate.tools.worker.lease import start_ticks
 
 _SHARED_MEMORY: Final = "/dev/shm"
-_REMOVE: Final = 'rm -rf -- "$1" || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'
+_REMOVE: Final = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'
 """A hostile tree may be deep, which `rm` can do, or have folders without permissions, which the second try can."""
 
 

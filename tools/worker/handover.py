@@ -1,10 +1,12 @@
 """Putting a forward's output into the buffers made for it, and describing it: the same code on both sides."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import torch
-from kernelgate.tools.worker.protocol import EntryAnswer, OutputClaim, ScalarNode
+
+from kernelgate.tools.worker.protocol import MAX_OUTPUTS, EntryAnswer, OutputClaim, ScalarNode
 from kernelgate.tools.worker.structure import Unsupported, dtype_name, encode_scalar, leaves
 
 _Described = tuple[str, type, torch.dtype | None, tuple[int, ...], tuple[int, ...], Any]
@@ -24,7 +26,7 @@ class Handover:
         places = self._places[entry]
         described: list[_Described] = []
         # The usual answer is one tensor; it need not go through the generator.
-        pairs = (("", output),) if type(output) is torch.Tensor else leaves(output)
+        pairs = (("", output),) if type(output) is torch.Tensor else islice(leaves(output), MAX_OUTPUTS)
         for path, leaf in pairs:
             if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided:
                 described.append((path, type(leaf), None, (), (), leaf))
@@ -54,10 +56,7 @@ class Handover:
 def _alike(one: list[_Described], other: list[_Described]) -> bool:
     if len(one) != len(other):
         return False
-    for a, b in zip(one, other, strict=True):
-        if a[:5] != b[:5] or a[2] is None or a[5] != b[5]:
-            return False
-    return True
+    return all(a[2] is not None and a[:5] == b[:5] and a[5] == b[5] for a, b in zip(one, other, strict=True))
 
 
 def _claim(described: _Described) -> OutputClaim:

@@ -1,15 +1,16 @@
 """Drawing inputs: as `get_inputs` makes them, or with the values of another distribution. From a secret seed."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
+
 from kernelgate.tasks.model import Distribution, Domain
 from kernelgate.tools.worker.structure import Unsupported, leaves, tensors_in
-from torch.overrides import TorchFunctionMode
 
 LARGE: Final = 10.0
 """Standard deviation of `large`: exponentials of a softmax stay finite in half precision, sums of squares too."""
@@ -17,7 +18,9 @@ SMALL: Final = 1e-3
 SPIKE: Final = 100.0
 SPIKE_EVERY: Final = 1000
 """One element in so many is a spike, at least one."""
-_RANDOM_FACTORIES: Final = frozenset({"rand", "randn", "randint", "uniform_", "normal_", "random_", "bernoulli_", "normal"})
+_RANDOM_FACTORIES: Final = frozenset({
+    "rand", "randn", "randint", "normal", "uniform_", "normal_", "random_", "bernoulli_",
+})  # fmt: skip
 _FACTORIES: Final = _RANDOM_FACTORIES | {"zeros", "ones", "full", "empty", "zero_", "fill_"}
 _TRANSPARENT: Final = frozenset({
     "to", "half", "float", "double", "bfloat16", "cuda", "cpu", "contiguous", "clone", "requires_grad_", "detach",
@@ -56,7 +59,7 @@ class _Origins(TorchFunctionMode):
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401  whatever the function returns
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             name = getattr(func, "__name__", "")
@@ -80,7 +83,7 @@ class _Origins(TorchFunctionMode):
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Generator[None, None, None]:
     """Python's and torch's random numbers from this seed; Python's state is put back after."""
     state = random.getstate()
     random.seed(seed)
@@ -97,7 +100,7 @@ def reseed(seed: int) -> None:
     Not `torch.manual_seed`, which formats a traceback for CUDA's first use later: 0.6 ms a call.
     """
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
 
 
@@ -118,7 +121,7 @@ def draw(
     with seeded(seed), torch.no_grad():
         with torch.device(device), origins:
             arguments = get_inputs()
-        positions = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
+        positions = list(cast("Sequence[object]", arguments)) if isinstance(arguments, list | tuple) else [arguments]
         exchangeable: list[int] = []
         count = 0
         for position, argument in enumerate(positions):
@@ -186,7 +189,8 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _is_exchangeable(tensor: torch.Tensor, origins: _Origins, distribution: Distribution, domain: Domain) -> bool:
-    drawn = origins.is_random(tensor) if distribution == "original" else distribution in _MOVING
+    filled = distribution in _MOVING and origins.is_plain(tensor) and tensor.is_floating_point()
+    drawn = origins.is_random(tensor) or filled
     free = domain != "probability"
     fills_its_storage = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     return drawn and free and tensor.numel() > 1 and fills_its_storage and not _overlaps(tensor)

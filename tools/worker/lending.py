@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import torch
+
 from kernelgate.tools.worker.protocol import Parcel, View
 from kernelgate.tools.worker.structure import dtype_name, dtype_of
 
@@ -113,7 +114,7 @@ def _laid_out(copied: Sequence[torch.Tensor], blank: Sequence[torch.Tensor]) -> 
     end = 0
     for tensor in copied:
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001  torch's own way to say that two tensors share a storage
+        key = storage._cdata  # pyright: ignore[reportPrivateUsage]  # how torch tells that two tensors share a storage
         if key not in starts:
             starts[key] = end
             end += aligned(storage.nbytes())
@@ -124,7 +125,7 @@ def _laid_out(copied: Sequence[torch.Tensor], blank: Sequence[torch.Tensor]) -> 
                 strides=tensor.stride(),
                 storage_start_bytes=starts[key],
                 storage_bytes=storage.nbytes(),
-                offset=tensor.storage_offset(),
+                offset=int(tensor.storage_offset()),
             )
         )
     for tensor in blank:

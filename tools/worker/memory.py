@@ -3,12 +3,16 @@
 import contextlib
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
+from kernelgate.tools.worker.confine import CPU_ADDRESS_SPACE_BYTES
+
 CALL_OVERHEAD_BYTES: Final = 256 << 20
 """Float64 pieces of a comparison, and what interpreters and allocators of two processes take beside tensors."""
+CANDIDATE_BYTES: Final = CPU_ADDRESS_SPACE_BYTES - (3 << 30)
+"""Of a candidate's address space on the CPU what is left beside torch's libraries and their heaps."""
 USABLE_SHARE: Final = 0.8
 """Of the free memory: the rest of the host lives too."""
 
@@ -19,7 +23,7 @@ class DoesNotFit(Exception):
     def __init__(self, what: str, needed_bytes: int, allowed_bytes: int) -> None:
         """`what` names the workload."""
         super().__init__(
-            f"{what} needs {needed_bytes:,} bytes of memory and {allowed_bytes:,} may be used: choose a smaller workload"
+            f"{what} needs {needed_bytes:,} bytes of memory; {allowed_bytes:,} may be used here: choose a smaller one"
         )
         self.needed_bytes = needed_bytes
         self.allowed_bytes = allowed_bytes
@@ -32,6 +36,11 @@ def call_bytes(inputs: int, outputs: int, weights: int) -> int:
     modules and, while they are handed over, in the parcel.
     """
     return 2 * inputs + 4 * outputs + 3 * weights + CALL_OVERHEAD_BYTES
+
+
+def candidate_bytes(inputs: int, outputs: int, weights: int) -> int:
+    """Of that, what an honest candidate's process maps: what it is lent, its answer, its module."""
+    return inputs + 2 * outputs + 2 * weights
 
 
 def available_bytes() -> int:
@@ -47,7 +56,7 @@ def available_bytes() -> int:
 
 
 @contextlib.contextmanager
-def bounded(more_bytes: int) -> Iterator[None]:
+def bounded(more_bytes: int) -> Generator[None, None, None]:
     """Let this process map so much more and no further: an allocation then fails where the kernel would have killed.
 
     Sets and restores the soft limit of the address space. Not for processes that use CUDA, which reserves terabytes.

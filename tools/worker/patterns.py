@@ -29,9 +29,7 @@ def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
     return _by_position(mask, wrong)
 
 
-def looks_like(
-    got: torch.Tensor, inputs: Iterable[torch.Tensor], previous: Iterable[torch.Tensor]
-) -> LooksLike:
+def looks_like(got: torch.Tensor, inputs: Iterable[torch.Tensor], previous: Iterable[torch.Tensor]) -> LooksLike:
     """Something telling that a wrong answer equals: zeros, a constant, an input, an earlier answer."""
     if got.numel() < 2:
         return ""
@@ -102,4 +100,10 @@ def _run(flags: torch.Tensor, count: int) -> str:
     steps = at[1:] - at[:-1]
     step = int(steps[0].item())
     periodic = count >= 3 and step <= LARGEST_PERIOD and bool((steps == step).all())
-    return f"every {step}th from {first} on" if periodic else ""
+    return f"every {_ordinal(step)} from {first} on" if periodic else ""
+
+
+def _ordinal(number: int) -> str:
+    """`2nd`, `11th`, `23rd`."""
+    last = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{last}"

@@ -56,7 +56,6 @@ def _as_bits(answer: torch.Tensor) -> torch.Tensor:
     size = answer.element_size()
     if answer.is_complex():
         size //= 2
+    each = answer.element_size() // size
     flat = torch.empty(0, dtype=_BITS[size], device=answer.device)
-    return flat.set_(answer.untyped_storage(), answer.storage_offset() * (answer.element_size() // size), (
-        answer.numel() * (answer.element_size() // size),
-    ))  # fmt: skip
+    return flat.set_(answer.untyped_storage(), answer.storage_offset() * each, (answer.numel() * each,), (1,))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan, storage_bytes
 from kernelgate.tools.worker.poison import Poison, draw_poison
@@ -165,6 +166,6 @@ def _overwrite(old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None
 
 def _with_own_storage(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides and offset over storage of its own."""
+    storage = storage_bytes(tensor).clone().untyped_storage()
     copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    return copy.set_(tensor.untyped_storage().clone(), tensor.storage_offset(), tensor.shape, tensor.stride())
-
+    return copy.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())

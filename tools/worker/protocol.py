@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
+from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, ValidationError
+
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen, Precision
 from kernelgate.tools.kit.facts import Fault, Operator
 from kernelgate.tools.worker import frames
-from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, ValidationError
 
 Stage: TypeAlias = Literal["load", "construct", "forward", "block", "profile", "trace"]
 ShortText: TypeAlias = Annotated[str, StringConstraints(max_length=200)]
@@ -23,6 +24,8 @@ MAX_ERROR_CHARS: Final = 500
 MAX_LOG_CHARS: Final = 4_000
 MAX_CALLS: Final = 10_000
 """Calls of one `run`: their samples must fit a frame."""
+MAX_OUTPUTS: Final = 1_000
+"""Tensors and scalars of one answer that are described; a longer answer is told by its first ones."""
 OUT_OF_MEMORY: Final = ("MemoryError", "OutOfMemoryError")
 ALLOCATION_TEXTS: Final = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
 """How torch's CPU allocator, mmap and CUDA word it inside a RuntimeError."""
@@ -196,7 +199,7 @@ class EntryAnswer(Frozen):
     """The last answer for some pool entries, where they are described alike."""
 
     entries: Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
-    outputs: Annotated[tuple[OutputClaim, ...], BeforeValidator(as_tuple)] = Field(max_length=1_000)
+    outputs: Annotated[tuple[OutputClaim, ...], BeforeValidator(as_tuple)] = Field(max_length=MAX_OUTPUTS)
 
 
 class Ran(Frozen):

@@ -8,6 +8,8 @@ import time
 import traceback
 from typing import Final
 
+from pydantic import JsonValue
+
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.facts import Qualification
@@ -19,7 +21,6 @@ from kernelgate.tools.worker.memory import DoesNotFit
 from kernelgate.tools.worker.protocol import Conversation
 from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.timing import apply_policy
-from pydantic import JsonValue
 
 QUALIFY: Final = "qualify"
 MAX_ERROR_CHARS: Final = 1_000
@@ -139,7 +140,13 @@ class Referee:
             bytes_needed=error.needed_bytes if isinstance(error, DoesNotFit) else 0,
             bytes_allowed=error.allowed_bytes if isinstance(error, DoesNotFit) else 0,
         )
-        return {"op": "done", "facts": facts.model_dump(mode="json"), "house_s": 0.0, "prepare_s": 0.0, "observation": {}}  # fmt: skip
+        return {
+            "op": "done",
+            "facts": facts.model_dump(mode="json"),
+            "house_s": 0.0,
+            "prepare_s": 0.0,
+            "observation": {},
+        }
 
 
 def torch_device(device: DeviceRef) -> str:
@@ -174,5 +181,6 @@ def serve(control: socket.socket) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    text = str(error) if isinstance(error, TaskError | DoesNotFit) else f"The referee failed: {type(error).__name__}: {error}"
+    known = isinstance(error, TaskError | DoesNotFit)
+    text = str(error) if known else f"The referee failed: {type(error).__name__}: {error}"
     return text.encode("utf-8", "replace").decode()[:MAX_ERROR_CHARS]

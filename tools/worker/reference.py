@@ -5,24 +5,26 @@ import linecache
 import secrets
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-import torch._refs  # what a meta tensor imports at its first use: half a second, once in the supervisor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
 from kernelgate.tasks import source as task_source
 from kernelgate.tasks.model import Distribution, Override, Task, Workload
 from kernelgate.tools.kit.facts import WorkloadFacts
 from kernelgate.tools.worker import inputs, memory
+from kernelgate.tools.worker.flops import FlopCount
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
 from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced, tensors_in
 from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
 
 SEED_BITS: Final = 62
+SHRINK_WORK_BYTES: Final = 2 << 30
+"""Weights and intermediate results of a task that is made small; a size that needs more is halved again."""
 
 
 class TaskError(Exception):
@@ -71,11 +73,13 @@ class HeldWorkload:
 
     def require_memory(self, times: int = 1) -> None:
         """Raises `memory.DoesNotFit` where a call with so many pool entries would not fit."""
-        sizes = self.sizes
-        needed = memory.call_bytes(sizes.inputs_bytes * times, sizes.outputs_bytes * times, sizes.weights_bytes)
-        allowed = memory.available_bytes()
-        if needed > allowed:
-            raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
+        lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
+        limits = [(memory.call_bytes(*lent), memory.available_bytes())]
+        if self._device == "cpu":
+            limits.append((memory.candidate_bytes(*lent), memory.CANDIDATE_BYTES))
+        for needed, allowed in limits:
+            if needed > allowed:
+                raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
 
     @property
     def built(self) -> "_Built":
@@ -95,7 +99,7 @@ class HeldWorkload:
         with _as_task_error(self.name, "get_inputs()"):
             return inputs.draw(self._code.get_inputs, seed, self._device, distribution, self._task.domains)
 
-    def expect(self, arguments: object, seed: int) -> Any:  # noqa: ANN401  whatever the reference returns
+    def expect(self, arguments: object, seed: int) -> Any:
         """The reference's answer, copied, so that nobody else holds its memory. Raises `TaskError`.
 
         The first call also finds out whether the reference uses random numbers or changes its buffers.
@@ -162,7 +166,7 @@ def _executed(task: Task, workload: str, overrides: dict[str, Override]) -> type
         # dataclasses, torch.jit and inspect look the module and its lines up by name.
         sys.modules[name] = module
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  this process is confined for that
+        exec(compile(text, file, "exec"), module.__dict__)
     for needed in ("Model", "get_inputs", "get_init_inputs"):
         if not callable(getattr(module, needed, None)):
             raise TaskError(f"the reference of workload {workload} defines no {needed}")
@@ -183,45 +187,46 @@ def _build(code: types.ModuleType, weight_seed: int, device: str) -> _Built:
 
 
 def _sized(code: types.ModuleType, task: Task, workload: str, device: str) -> Sizes:
-    """Sizes from one forward, if there is memory for it; else from one on fake tensors, which need none."""
-    inputs_bytes = _meta_inputs_bytes(code)
+    """Sizes from one forward, if there is memory for it; else from one on fake tensors, which need none.
+
+    The latter imports torch's compiler (1–3 s): only a task about to be refused pays for that.
+    """
     available = memory.available_bytes()
     with _as_task_error(workload, "a forward of the reference"):
-        if memory.call_bytes(inputs_bytes, 0, 0) <= available:
-            try:
-                return _measured(code, task.weight_seed, device, available)
-            except (MemoryError, RuntimeError) as error:
-                if not isinstance(error, MemoryError) and not any(text in str(error) for text in ALLOCATION_TEXTS):
-                    raise
+        try:
+            return _measured(code, task.weight_seed, device, available // 2, available)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
         with FakeTensorMode(allow_non_fake_inputs=True):
-            return _measured(code, task.weight_seed, device, available)
+            return _measured(code, task.weight_seed, device, available, available)
 
 
-def _meta_inputs_bytes(code: types.ModuleType) -> int:
-    """Bytes of the inputs, without making them; 0 where `get_inputs` needs values."""
-    try:
-        with torch.no_grad(), torch.device("meta"):
-            return byte_size(code.get_inputs())
-    except Exception:  # noqa: BLE001  what is not made for meta tensors fails in its own way; the real draw decides
-        return 0
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(text in str(error) for text in ALLOCATION_TEXTS)
 
 
-def _measured(code: types.ModuleType, weight_seed: int, device: str, available: int) -> Sizes:
-    bound = memory.bounded(available) if device == "cpu" else contextlib.nullcontext()
-    with bound, torch.no_grad(), FlopCounterMode(display=False) as counter, inputs.seeded(weight_seed):
-        positional, named = call_arguments(code.get_init_inputs())
-        module = code.Model(*positional, **named)
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
-        module.to(device)
-        weights = byte_size([*module.parameters(), *module.buffers()])
-        with torch.device(device):
+def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_bytes: int, working_bytes: int) -> Sizes:
+    """Sizes of one forward; on the CPU inputs and work may take so much memory, and allocations beyond fail."""
+    with torch.no_grad(), inputs.seeded(weight_seed):
+        with _bound(device, inputs_bytes), torch.device(device):
             arguments = code.get_inputs()
-        positional, named = call_arguments(arguments)
-        answer = module(*positional, **named)
+        with _bound(device, working_bytes), FlopCount() as counter:
+            positional, named = call_arguments(code.get_init_inputs())
+            module = code.Model(*positional, **named)
+            if not isinstance(module, torch.nn.Module):
+                raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
+            module.to(device)
+            weights = byte_size([*module.parameters(), *module.buffers()])
+            positional, named = call_arguments(arguments)
+            answer = module(*positional, **named)
     if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
         raise TaskError("the reference returns neither a tensor nor a number")
-    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.get_total_flops())
+    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total)
+
+
+def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[None]:
+    return memory.bounded(more_bytes) if device == "cpu" else contextlib.nullcontext()
 
 
 def _smallest_that_fits(task: Task, workload: str, device: str) -> tuple[types.ModuleType, Sizes]:
@@ -232,22 +237,20 @@ def _smallest_that_fits(task: Task, workload: str, device: str) -> tuple[types.M
     for overrides in task_source.shrink_steps(task.source):
         try:
             code = _executed(task, workload, overrides)
-            needed = _meta_inputs_bytes(code)
-            if needed <= limit:
-                sizes = _measured(code, task.weight_seed, device, memory.available_bytes())
-                needed = sizes.inputs_bytes + sizes.outputs_bytes
-                if needed <= limit:
-                    return code, sizes
-            smallest = needed
+            sizes = _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES)
         except Exception as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
-            failure = failure or f"{type(error).__name__}: {error}"
+            failure = f"{type(error).__name__}: {error}"
+            continue
+        smallest = sizes.inputs_bytes + sizes.outputs_bytes
+        if smallest <= limit:
+            return code, sizes
     if smallest == 0:
         raise TaskError(f"no size of task {task.name} runs: {failure}")
     raise memory.DoesNotFit(f"the smallest size of task {task.name}", smallest, limit)
 
 
 @contextlib.contextmanager
-def _as_task_error(workload: str, where: str) -> Iterator[None]:
+def _as_task_error(workload: str, where: str) -> Generator[None, None, None]:
     """Whatever the task's code raises becomes a `TaskError` that says where."""
     try:
         yield

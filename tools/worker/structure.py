@@ -1,9 +1,10 @@
 """Nested arguments and answers (tensors, scalars, lists, tuples, dicts) as JSON descriptions, and back."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
+
 from kernelgate.tools.worker.protocol import DictNode, ListNode, Node, ScalarNode, TensorNode
 
 MAX_DEPTH: Final = 16
@@ -34,13 +35,13 @@ def encode(value: object, place: Callable[[torch.Tensor], int], depth: int = 0) 
     if isinstance(value, torch.Tensor):
         return TensorNode(index=place(value))
     if isinstance(value, list | tuple):
-        items: Sequence[object] = value
+        items = cast("Sequence[object]", value)
         return ListNode(
             kind="list" if isinstance(value, list) else "tuple",
             items=tuple(encode(item, place, depth + 1) for item in items),
         )
     if isinstance(value, dict):
-        pairs: dict[Any, object] = value
+        pairs = cast("dict[Any, object]", value)
         if not all(isinstance(key, str | int) and not isinstance(key, bool) for key in pairs):
             raise Unsupported("a dict whose keys are neither text nor integers")
         return DictNode(keys=tuple(pairs), items=tuple(encode(item, place, depth + 1) for item in pairs.values()))
@@ -64,7 +65,7 @@ def encode_scalar(value: object) -> ScalarNode:
     raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
 
 
-def decode(node: Node, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401  arguments of somebody's forward
+def decode(node: Node, tensors: Sequence[torch.Tensor]) -> Any:
     """The value that was described, with the tensors put in place; raises `Unsupported` or ValueError."""
     if isinstance(node, TensorNode):
         return tensors[node.index]
@@ -96,11 +97,11 @@ def leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str,
     if depth > MAX_DEPTH:
         raise Unsupported(f"an answer nested more than {MAX_DEPTH} deep")
     if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        items: Sequence[object] = value
+        items = cast("Sequence[object]", value)
         for index, item in enumerate(items):
             yield from leaves(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, dict):
-        pairs: dict[object, object] = value
+        pairs = cast("dict[object, object]", value)
         for key, item in pairs.items():
             yield from leaves(item, f"{path}[{key!r}]", depth + 1)
     else:
@@ -112,7 +113,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def replaced(value: object, new: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
+def replaced(value: object, new: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The same nesting with each tensor replaced."""
     tensors: list[torch.Tensor] = []
 
@@ -126,7 +127,7 @@ def replaced(value: object, new: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 def call_arguments(drawn: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of what `get_inputs` or `get_init_inputs` returned."""
     if isinstance(drawn, dict):
-        return (), {str(key): value for key, value in drawn.items()}
+        return (), {str(key): value for key, value in cast("dict[object, Any]", drawn).items()}
     if isinstance(drawn, list | tuple):
-        return tuple(drawn), {}
+        return tuple(cast("Sequence[Any]", drawn)), {}
     return (drawn,), {}

@@ -14,34 +14,21 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from kernelgate.tasks.model import Candidate
 from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply, WorkerRequest
-from kernelgate.tools.worker import processes
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
 from kernelgate.tools.worker.channel import Channel, Message
-from kernelgate.tools.worker.children import CannotFork, Child, Plan, spawn
+from kernelgate.tools.worker.children import CannotFork
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
-from kernelgate.tools.worker.folders import (
-    Caches,
-    Scratches,
-    caches_of,
-    make_caches,
-    shared_memory_names,
-    sweep_shared_memory,
-)
 from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
+from kernelgate.tools.worker.nursery import MustReplace, Nursery
 from kernelgate.tools.worker.parts import Parts, Versions
-from kernelgate.tools.worker.roles import Mode, Roles
 from kernelgate.tools.worker.survey import Survey
 
-BEGIN_LIMIT_S: Final = 30.0
-"""From a fork to a child behind its walls; takes tens of milliseconds."""
 READY_LIMIT_S: Final = 120.0
 """For a referee to build itself for a task."""
 QUEUE_LIMIT_S: Final = 120.0
@@ -60,10 +47,6 @@ class Settings:
     namespaces: bool = True
     grace_s: float = ANSWER_GRACE_S
     """For a conductor to answer after its call was cut."""
-
-
-class _MustReplace(Exception):
-    """This process has more than one thread and must not fork: it replaces itself first."""
 
 
 class Supervisor:
@@ -90,10 +73,8 @@ class Supervisor:
         replace: Callable[[list[WorkerRequest], bytes], None],
         unforkable: str,
     ) -> None:
-        self._settings, self._parts, self._versions = settings, parts, versions
-        self._survey, self._replace, self._unforkable = survey, replace, unforkable
-        self._roles = Roles.on(survey.host, settings.device, settings.state_dir)
-        self._scratches = Scratches(settings.state_dir)
+        self._settings, self._versions, self._survey, self._replace = settings, versions, survey, replace
+        self._nursery = Nursery(survey.host, settings.device, settings.state_dir, parts, unforkable)
         self._lease = Lease(settings.device.uid, settings.lease_dir)
         self._turn = asyncio.Lock()
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
@@ -101,7 +82,6 @@ class Supervisor:
         self._carried: list[WorkerRequest] = []
         self._replacing = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._children: set[Child] = set()
         self._referee: Conductor | None = None
         self._referee_scratch: Path | None = None
         self._closed = asyncio.Event()
@@ -119,7 +99,7 @@ class Supervisor:
                 gaps=self._survey.gaps,
             )
             self._server.send(hello.model_dump(mode="json"))
-        await self._scratches.remove_orphans()
+        await self._nursery.scratches.remove_orphans()
         await self._closed.wait()
         await self._close()
 
@@ -160,7 +140,7 @@ class Supervisor:
         try:
             await (self._build(call) if call.request.procedure == "compile" else self._measure(call))
             self._send_reply(call.reply())
-        except _MustReplace:
+        except MustReplace:
             self._replacing = True
             self._carried.append(call.request)
         except (CannotFork, OSError) as error:
@@ -198,7 +178,7 @@ class Supervisor:
         mine, theirs = socket.socketpair() if call.request.files else (None, None)
         try:
             if theirs is not None:
-                await self._start_candidate(call, theirs, "run")
+                await self._nursery.candidate(call, theirs, "run")
             if await self._take_lease(call):
                 try:
                     await self._conduct_leased(call, mine)
@@ -208,7 +188,7 @@ class Supervisor:
             for sock in (mine, theirs):
                 if sock is not None:
                     sock.close()
-            await self._clean_up(call)
+            await self._nursery.clean_up(call)
             self._turn.release()
 
     async def _enter(self, gate: asyncio.Lock | asyncio.Semaphore, call: Call) -> bool:
@@ -292,7 +272,8 @@ class Supervisor:
         referee = self._referee
         if referee is None or not referee.usable:
             await self._end_referee()
-            referee = await self._start_referee()
+            referee, self._referee_scratch = await self._nursery.referee()
+            self._referee = referee
             if self._lease.held:
                 self._lease.list_resident(referee.child.keeper_pid)
         request = call.request
@@ -313,33 +294,15 @@ class Supervisor:
             raise ConductorLost(f"The referee could not be made ready: {message.get('error')}")
         return referee
 
-    async def _start_referee(self) -> Conductor:
-        host = self._survey.host
-        caches = caches_of(str(self._settings.state_dir), "")
-        make_caches(caches, host.uid)
-        self._referee_scratch = scratch = self._scratches.make(host.uid)
-        mine, theirs = socket.socketpair()
-        with theirs:
-            body = partial(self._parts.referee_serve, theirs)
-            child = await self._fork(Plan("referee", self._roles.referee(scratch, caches), body, (theirs,)))
-        self._referee = Conductor("referee", child, mine)
-        try:
-            await child.begun(BEGIN_LIMIT_S)
-        except CannotFork:
-            await self._end_referee()
-            raise
-        return self._referee
-
     async def _end_referee(self) -> None:
         referee, self._referee = self._referee, None
         if referee is not None:
-            await referee.end()
-            self._children.discard(referee.child)
+            await self._nursery.end(referee)
             log = referee.child.capture.text().strip()
             if log:
                 print(f"supervisor: the referee had printed:\n{log}", file=sys.stderr)  # noqa: T201  its only log
         if self._referee_scratch is not None:
-            await self._scratches.remove(self._referee_scratch)
+            await self._nursery.scratches.remove(self._referee_scratch)
             self._referee_scratch = None
 
     async def _build(self, call: Call) -> None:
@@ -349,88 +312,18 @@ class Supervisor:
         builder: Conductor | None = None
         mine, theirs = socket.socketpair()
         try:
-            caches = await self._start_candidate(call, theirs, "trace")
+            caches = await self._nursery.candidate(call, theirs, "trace")
             with mine.dup() as copy:
-                builder = await self._start_builder(call, caches, copy)
+                builder = await self._nursery.builder(call, caches, copy)
                 await conduct(call, builder, {}, [], self._settings.grace_s)
                 call.exit = await classify(call)
         finally:
             mine.close()
             theirs.close()
             if builder is not None:
-                await builder.end()
-                self._children.discard(builder.child)
-            await self._clean_up(call)
+                await self._nursery.end(builder)
+            await self._nursery.clean_up(call)
             self._builds.release()
-
-    async def _start_builder(self, call: Call, caches: Caches, candidate: socket.socket) -> Conductor:
-        scratch = self._scratches.make(self._survey.host.uid)
-        call.scratches.append(scratch)
-        control, theirs = socket.socketpair()
-        request = call.request.model_dump(mode="json")
-        with theirs:
-            body = partial(self._parts.builder_serve, theirs, request, candidate)
-            walls = self._roles.builder(scratch, caches)
-            child = await self._fork(Plan("builder", walls, body, (theirs, candidate)))
-        builder = Conductor("builder", child, control)
-        try:
-            await child.begun(BEGIN_LIMIT_S)
-        except CannotFork:
-            await builder.end()
-            raise
-        return builder
-
-    async def _start_candidate(self, call: Call, conn: socket.socket, mode: Mode) -> Caches:
-        """Fork the candidate; it holds the only copy of its end afterwards."""
-        request, host = call.request, self._survey.host
-        caches = caches_of(request.state_dir, request.digest or "unnamed")
-        make_caches(caches, host.uid)
-        scratch = self._scratches.make(host.uid)
-        call.scratches.append(scratch)
-        start: Message = {
-            "files": dict(request.files),
-            "scratch": str(scratch),
-            "cache": str(caches.triton),
-            "mode": mode,
-            "device": request.device.model_dump(mode="json"),
-            "language": Candidate(files=request.files).language,
-            "task_name": request.task.name,
-        }
-        body = partial(self._parts.candidate_serve, conn, start)
-        walls = self._roles.candidate(scratch, caches, mode)
-        if walls.shared_memory:
-            call.shared_memory = shared_memory_names()
-        call.candidate = await self._fork(Plan("candidate", walls, body, (conn,), dict(request.files)))
-        conn.close()
-        await call.candidate.begun(BEGIN_LIMIT_S)
-        return caches
-
-    async def _fork(self, plan: Plan) -> Child:
-        if self._unforkable:
-            raise CannotFork(self._unforkable)
-        if processes.thread_count() != 1:
-            raise _MustReplace
-        return await spawn(plan, self._children)
-
-    async def _clean_up(self, call: Call) -> None:
-        """Nothing of a call stays: processes, scratch. Its caches do."""
-        if call.candidate is not None:
-            call.candidate.kill()
-            await call.candidate.gone()
-            self._children.discard(call.candidate)
-        self._sweep_strangers()
-        if call.shared_memory is not None and self._survey.host.uid is not None:
-            sweep_shared_memory(call.shared_memory, self._survey.host.uid)
-        for scratch in call.scratches:
-            await self._scratches.remove(scratch)
-
-    def _sweep_strangers(self) -> None:
-        """Kill and reap what hangs below us and was not started by us: it had escaped a keeper that died early."""
-        known = {child.keeper_pid for child in self._children} | self._scratches.helpers
-        for pid in processes.children(os.getpid()):
-            if pid not in known:
-                processes.kill_with_tree(pid)
-                os.waitpid(pid, 0)
 
     async def _make_way(self) -> None:
         """Replace this process by a fresh one that goes on with what is unanswered."""
@@ -443,16 +336,13 @@ class Supervisor:
         """The server is gone: so is everything else, without waiting for answers."""
         for task in list(self._tasks):
             task.cancel()
-        children = list(self._children)
-        for child in children:
-            child.kill()
-        await asyncio.gather(*(child.gone() for child in children))
+        await self._nursery.kill_all()
         for task in list(self._tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._end_referee()
         self._lease.release()
-        self._sweep_strangers()
+        self._nursery.sweep_strangers()
         self._server.close()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
+
 from kernelgate.tasks.model import Precision
 from kernelgate.tools.worker.inputs import reseed as set_seed
 
@@ -79,7 +80,7 @@ def apply_policy(precision: Precision, threads: int) -> None:
     """Matrix precision and threads of this process, the same on both sides. Process-wide settings of torch."""
     allow = precision == "tf32"
     torch.set_float32_matmul_precision("high" if allow else "highest")
-    if torch.backends.cuda.is_built():
+    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         torch.backends.cuda.matmul.allow_tf32 = allow
         torch.backends.cudnn.allow_tf32 = allow
     torch.set_num_threads(threads)

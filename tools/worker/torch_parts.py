@@ -3,10 +3,16 @@
 Children are walled off from this package's folders, so nothing of it may be imported later.
 """
 
+import contextlib
 import importlib
-import importlib.util
+import importlib.metadata
 import pkgutil
 import socket
+import sys
+import warnings
+from collections.abc import Generator
+from types import ModuleType
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -14,25 +20,67 @@ import kernelgate.tools.kit
 import kernelgate.tools.worker
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import fake_cuda
 from kernelgate.tools.worker.parts import Versions
 
 
 def preload(device: DeviceRef) -> Versions:
-    """Import torch (and on CUDA triton with its key), the worker, the kit and the tools. About 3 s."""
-    torch = importlib.import_module("torch")
-    triton_version = ""
+    """Import torch (and on CUDA triton with its key), the worker, the kit and the tools. About 6 s of processor."""
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and so do we
+    triton_version = _installed_version("triton")
     if device.kind == "cuda":
-        triton_version = str(importlib.import_module("triton").__version__)
-        importlib.import_module("triton.compiler.compiler").triton_key()  # 0.4 s that each child would pay otherwise
-    elif importlib.util.find_spec("triton") is not None:
-        # Only looked up: on the CPU device a child decides between interpreter and compiler before it imports triton.
-        triton_version = importlib.import_module("importlib.metadata").version("triton")
+        _compute_triton_key()
+        _import_all()
+    else:
+        with _absent("triton"):
+            _import_all()
+    return Versions(torch=str(importlib.import_module("torch").__version__), triton=triton_version)
+
+
+def _compute_triton_key() -> None:
+    """Hash Triton's own files and keep the result: 0.4 s that each child would pay otherwise."""
+    for place in ("triton.runtime.cache", "triton.compiler.compiler"):  # it has moved between versions
+        key = getattr(importlib.import_module(place), "triton_key", None)
+        if key is not None:
+            key()
+            return
+    raise ImportError("this version of triton keeps triton_key in another place")
+
+
+def _import_all() -> None:
+    importlib.import_module("torch")
     for package in (kernelgate.tools.kit, kernelgate.tools.worker):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):
                 importlib.import_module(module.name)
+    fake_cuda.preload_dynamo()
     find_tools()
-    return Versions(torch=str(torch.__version__), triton=triton_version)
+
+
+@contextlib.contextmanager
+def _absent(name: str) -> Generator[None]:
+    """Have a package look uninstalled for a while.
+
+    On the CPU device a child decides between Triton's interpreter and its compiler before triton is imported for the
+    first time, and parts of torch would import it here. They take it for missing and use their C++ back end.
+    """
+    if name in sys.modules:
+        raise RuntimeError(
+            f"{name} was imported before the supervisor's own imports, so no child could choose its mode"
+        )
+    blocked = cast("dict[str, ModuleType | None]", sys.modules)
+    blocked[name] = None
+    try:
+        yield
+    finally:
+        del blocked[name]
+
+
+def _installed_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def candidate_serve(conn: socket.socket, start: dict[str, JsonValue]) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
+from pydantic import JsonValue
+from torch._subclasses import fake_tensor
+
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.fake_cuda import UnsupportedTorch, tracing_mode
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.triton_trace import LaunchTrace, kernel_line
-from pydantic import JsonValue
-from torch._subclasses import fake_tensor
 
 ENTRY_CLASS: Final = "ModelNew"
 NEEDS_VALUES: Final = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
@@ -95,10 +96,12 @@ def _explained(error: BaseException, module: ModuleType) -> dict[str, Any]:
     opaque = isinstance(error, OPAQUE_ERRORS) and not _raised_in(error, module)
     if isinstance(error, NEEDS_VALUES) or (opaque and any(words in text for words in NEEDS_VALUES_TEXTS)):
         return {"needs_values": True, "limitation": _placed(text, error, module)}
+    nowhere = isinstance(error, AssertionError | RuntimeError) and not _own_frames(error, module)
     inside_torch = _raised_in_folder(error, os.path.dirname(str(fake_tensor.__file__)))
     if (
         isinstance(error, (*UNSUPPORTED, ReferenceFailed))
         or (opaque and any(words in text for words in UNSUPPORTED_TEXTS))
+        or (nowhere and not isinstance(error, NotImplementedError))
         or (inside_torch and isinstance(error, AssertionError | AttributeError | NotImplementedError | KeyError))
     ):
         return {"limitation": _placed(text, error, module)}

@@ -3,6 +3,7 @@
 import secrets
 
 import torch
+
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import ReferenceFacts, Trial
 from kernelgate.tools.worker.answers import judge_values
@@ -21,7 +22,7 @@ def reference_facts(task: Task, held: HeldWorkload, distribution: Distribution) 
     for tensor, bytes_before in zip(drawn.tensors, before, strict=True):
         if not torch.equal(storage_bytes(tensor), bytes_before):
             raise TaskError(f"the reference of workload {held.name} writes into its inputs: it must work on a copy")
-    again = dict(leaves(held.expect(drawn.arguments, seed)))
+    again = {path: leaf for path, leaf in leaves(held.expect(drawn.arguments, seed)) if isinstance(leaf, torch.Tensor)}
     tensors = [leaf for _, leaf in leaves(first) if isinstance(leaf, torch.Tensor)]
     return ReferenceFacts(
         workload=held.name,

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from book_scenario import ACCOUNT, OWNER, Scenario, result_input
+
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import UnknownId
 from kernelgate.budget.jobs import JobEnded

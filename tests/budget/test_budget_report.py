@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from book_scenario import Scenario
+
 from kernelgate.budget.migrations import queries
 from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.report import funnel, leaderboard, savings

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from book_scenario import Scenario
+
 from kernelgate.budget.audit import AuditReport, audit
 from kernelgate.budget.chain import EVENT_COLUMNS, event_hash
 from kernelgate.budget.errors import BookNotFound, UnknownId

@@ -5,6 +5,7 @@ import pytest
 from book_scenario import Scenario
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.budget import rules as rules_folder
 from kernelgate.budget.audit import audit
 from kernelgate.budget.model import Budget, Decision, History, Promotion, Rung, Scored, Verdict

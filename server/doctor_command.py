@@ -1,0 +1,45 @@
+"""`kernelgate doctor`: the host as it is, and the worker asked how it confines candidates."""
+
+import anyio
+from rich.console import Console
+
+from kernelgate.server.doctor import examine, render
+from kernelgate.server.environment import device_of
+from kernelgate.server.services import open_catalogue
+from kernelgate.server.settings import Settings
+from kernelgate.server.trouble import guarded
+from kernelgate.tools.kit.runner import SupervisorRunner, SupervisorUnavailable
+from kernelgate.tools.kit.wire import Hello
+
+
+def run_doctor(settings: Settings, *, as_json: bool) -> int:
+    """Print the report; 1 if candidates cannot be judged here at all."""
+
+    def examining() -> int:
+        console = Console()
+        hello: Hello | None = None
+        why = ""
+        try:
+            with console.status("starting a worker, to see how it confines candidates"):
+                hello = anyio.run(_hello, settings)
+        except (OSError, SupervisorUnavailable) as error:
+            why = str(error)
+        report = examine(settings.data_dir, open_catalogue(settings), hello)
+        if as_json:
+            print(report.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
+        else:
+            render(report, console)
+            if why:
+                console.print(f"The worker did not start: {why}")
+        return 0 if report.usable and hello is not None else 1
+
+    return guarded(examining)
+
+
+async def _hello(settings: Settings) -> Hello:
+    device = device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
+    runner = SupervisorRunner(device, settings.data_dir / "work")
+    try:
+        return await runner.hello()
+    finally:
+        await runner.close()

@@ -1,0 +1,192 @@
+"""An element is right when |got - want| <= atol + rtol * |want|; nan and inf must stand where the reference's do."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelgate.tasks.model import EXACT, Tolerance
+from kernelgate.tools.worker import compare
+from kernelgate.tools.worker.compare import compare_values, dtype_kind
+from kernelgate.tools.worker.patterns import describe_pattern, looks_like
+
+LOOSE = Tolerance(rtol=1e-2, atol=1e-3)
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_equal_answers_are_right_in_each_float_dtype(dtype: torch.dtype) -> None:
+    want = torch.randn(7, 5).to(dtype)
+    assert compare_values(want.clone(), want, EXACT).problem == "none"
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 0.5), st.floats(0, 1))
+def test_the_bound_is_the_sum_of_absolute_and_relative(want: float, rtol: float, atol: float) -> None:
+    tolerance = Tolerance(rtol=rtol, atol=atol)
+    room = atol + rtol * abs(want)
+    wanted = torch.tensor([want], dtype=torch.float64)
+    assert compare_values(wanted + 0.99 * room, wanted, tolerance).problem == "none"
+    assert compare_values(wanted + 1.01 * room + 1e-6, wanted, tolerance).problem == "wrong_values"
+
+
+def test_worst_errors_are_reported_for_right_answers_too() -> None:
+    finding = compare_values(torch.tensor([1.001, 2.0]), torch.tensor([1.0, 2.0]), LOOSE)
+    assert finding.problem == "none"
+    assert finding.worst_abs == pytest.approx(1e-3, rel=1e-3)
+    assert finding.worst_rel == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_one_wrong_element_is_named_with_both_values() -> None:
+    want = torch.zeros(4, 8)
+    got = want.clone()
+    got[2, 5] = 3.5
+    finding = compare_values(got, want, LOOSE)
+    assert finding.problem == "wrong_values"
+    assert finding.wrong_share == pytest.approx(1 / 32)
+    (first,) = finding.first
+    assert (first.index, first.got, first.want) == ((2, 5), "3.5", "0")
+
+
+def test_at_most_five_mismatches_are_shown() -> None:
+    finding = compare_values(torch.ones(10, 10), torch.zeros(10, 10), LOOSE)
+    assert [mismatch.index for mismatch in finding.first] == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
+    assert finding.pattern == "every element"
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "problem"),
+    [
+        (NAN, NAN, "none"),
+        (INF, INF, "none"),
+        (-INF, -INF, "none"),
+        (NAN, 1.0, "nonfinite"),
+        (1.0, NAN, "nonfinite"),
+        (INF, 1.0, "nonfinite"),
+        (INF, -INF, "nonfinite"),
+        (INF, NAN, "nonfinite"),
+        (1e30, INF, "nonfinite"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masks_and_signs_of_what_is_not_finite_must_match(
+    got: float, want: float, problem: str, dtype: torch.dtype
+) -> None:
+    pair = [torch.tensor([value, 1.0], dtype=dtype) for value in (got, want)]
+    assert compare_values(pair[0], pair[1], Tolerance(rtol=0.5, atol=1.0)).problem == problem
+
+
+def test_a_wrong_value_beside_matching_nans_is_a_wrong_value() -> None:
+    assert compare_values(torch.tensor([NAN, 2.0]), torch.tensor([NAN, 1.0]), LOOSE).problem == "wrong_values"
+
+
+def test_an_error_beyond_float64_stays_finite_in_the_report() -> None:
+    largest = torch.tensor([1e308], dtype=torch.float64)
+    finding = compare_values(largest, -largest, LOOSE)
+    assert finding.problem == "wrong_values"
+    assert 0 < finding.worst_abs < INF
+
+
+def test_integers_are_compared_exactly_beyond_what_float64_holds() -> None:
+    want = torch.tensor([(1 << 60) + 1, 5])
+    assert compare_values(want.clone(), want, EXACT).problem == "none"
+    assert compare_values(want - torch.tensor([1, 0]), want, EXACT).problem == "wrong_values"
+
+
+def test_a_byte_that_is_no_truth_value_is_wrong() -> None:
+    want = torch.tensor([True, False, True])
+    got = torch.tensor([1, 0, 7], dtype=torch.uint8).view(torch.bool)
+    finding = compare_values(got, want, EXACT)
+    assert finding.problem == "wrong_values"
+    assert finding.first[0].got == "byte 7, no truth value"
+
+
+def test_complex_values_are_compared_part_by_part() -> None:
+    want = torch.tensor([1 + 2j, 3 - 1j])
+    assert compare_values(want.clone() + 1e-4j, want, LOOSE).problem == "none"
+    assert compare_values(want.conj().resolve_conj(), want, LOOSE).wrong_share == 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (0, 4), (1,)])
+def test_scalars_and_empty_tensors_compare(shape: tuple[int, ...]) -> None:
+    want = torch.ones(shape)
+    assert compare_values(want.clone(), want, EXACT).problem == "none"
+    assert compare_values(want + 1, want, EXACT).problem == ("wrong_values" if want.numel() else "none")
+
+
+def test_large_answers_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "PIECE_ELEMENTS", 16)
+    want = torch.randn(9, 11)
+    got = want.clone()
+    got[8, 10] += 1
+    got[0, 3] += 1
+    finding = compare_values(got, want, LOOSE)
+    assert finding.wrong_share == pytest.approx(2 / 99)
+    assert [mismatch.index for mismatch in finding.first] == [(0, 3), (8, 10)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (torch.float32, "float32"), (torch.float8_e4m3fn, "float8"), (torch.complex64, "complex"),
+        (torch.int64, "integer"), (torch.uint8, "integer"), (torch.bool, "bool"),
+    ],
+)  # fmt: skip
+def test_each_dtype_has_its_tolerance(dtype: torch.dtype, kind: str) -> None:
+    assert dtype_kind(dtype) == kind
+
+
+def mask(shape: tuple[int, ...], *places: tuple[slice | int, ...]) -> tuple[torch.Tensor, tuple[int, ...]]:
+    flags = torch.zeros(shape, dtype=torch.bool)
+    for place in places:
+        flags[place] = True
+    return flags.flatten(), shape
+
+
+EVERYTHING = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (mask((10, 8), (slice(7, 10), EVERYTHING)), "only in the last 3 of 10 rows, whole"),
+        (mask((10, 8), (slice(7, 10), slice(0, 2))), "only in the last 3 of 10 rows"),
+        (mask((10, 8), (slice(0, 1), EVERYTHING)), "only in the first 1 of 10 rows, whole"),
+        (mask((10, 8), (EVERYTHING, slice(6, 8))), "only in the last 2 of 8 columns"),
+        (mask((12, 8), (slice(3, None, 4), EVERYTHING)), "only in 3 of 12 rows, whole: every 4th from 3 on"),
+        (mask((12, 8), (EVERYTHING, slice(1, None, 2))), "only in 4 of 8 columns: every 2nd from 1 on"),
+        (mask((100,), (slice(90, 100),)), "only the last 10 of 100 elements"),
+        (mask((100,), (slice(8, 16),)), "only 8 of 100 elements: one block from 8 to 15"),
+        (mask((100,), (slice(3, None, 7),)), "only 14 of 100 elements: every 7th from 3 on"),
+        (mask((10, 8), (1, EVERYTHING), (4, EVERYTHING), (5, EVERYTHING)), "whole rows: 3 of 10"),
+        (mask((10, 8)), ""),
+    ],
+)
+def test_where_the_wrong_elements_lie_is_put_into_words(
+    flags: tuple[torch.Tensor, tuple[int, ...]], words: str
+) -> None:
+    assert describe_pattern(*flags) == words
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 6))
+def test_any_mask_gets_a_phrase_or_none_without_failing(flags: list[bool], rows: int) -> None:
+    usable = flags[: len(flags) // rows * rows] or flags
+    shape = (rows, len(usable) // rows) if len(usable) >= rows and len(usable) % rows == 0 else (len(usable),)
+    phrase = describe_pattern(torch.tensor(usable), shape)
+    assert (phrase == "") or any(usable)
+
+
+def test_a_telling_wrong_answer_is_recognised() -> None:
+    x, earlier = torch.randn(3, 4), torch.randn(3, 4)
+    assert looks_like(torch.zeros(3, 4), [x], [earlier]) == "zeros"
+    assert looks_like(x.clone(), [x], [earlier]) == "input"
+    assert looks_like(earlier.clone(), [x], [earlier]) == "previous_output"
+    assert looks_like(torch.full((3, 4), 0.25), [x], [earlier]) == "constant"
+    assert looks_like(torch.randn(3, 4), [x], [earlier]) == ""
+
+
+def test_a_shifted_answer_is_found_whatever_the_shift() -> None:
+    want = torch.arange(24.0).reshape(4, 6)
+    for shift, dim in itertools.product((1, 2, 3), (0, 1)):
+        assert compare_values(want.roll(shift, dim), want, LOOSE).problem == "wrong_values"

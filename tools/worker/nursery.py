@@ -1,0 +1,160 @@
+"""Where the children of one supervisor are made and cleared away: each with its walls, its scratch and its caches."""
+
+import asyncio
+import os
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kernelgate.tasks.model import Candidate
+from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
+from kernelgate.tools.worker import processes
+from kernelgate.tools.worker.calls import Call
+from kernelgate.tools.worker.channel import Message
+from kernelgate.tools.worker.children import CannotFork, Child, Plan, spawn
+from kernelgate.tools.worker.conductor import Conductor
+from kernelgate.tools.worker.confine import Host
+from kernelgate.tools.worker.folders import (
+    Caches,
+    Scratches,
+    caches_of,
+    make_caches,
+    shared_memory_names,
+    sweep_shared_memory,
+)
+from kernelgate.tools.worker.parts import Parts
+from kernelgate.tools.worker.roles import Mode, Roles
+
+BEGIN_LIMIT_S: Final = 30.0
+"""From a fork to a child behind its walls; takes tens of milliseconds."""
+
+
+class MustReplace(Exception):
+    """This process has more than one thread and must not fork: it replaces itself first."""
+
+
+class Nursery:
+    """Makes candidates, builders and referees, and sees to it that nothing of them stays.
+
+    Args:
+        host: What the survey found.
+        device: For whom.
+        state_dir: Scratches and caches lie under it.
+        parts: What the children run.
+        unforkable: Why no child may be forked although the process is fresh; empty if it may.
+    """
+
+    def __init__(self, host: Host, device: DeviceRef, state_dir: Path, parts: Parts, unforkable: str) -> None:
+        """Walks python's folders once for the walls."""
+        self._host, self._state_dir, self._parts, self._unforkable = host, state_dir, parts, unforkable
+        self._roles = Roles.on(host, device, state_dir)
+        self._children: set[Child] = set()
+        self.scratches = Scratches(state_dir)
+
+    async def candidate(self, call: Call, conn: socket.socket, mode: Mode) -> Caches:
+        """Fork the candidate of a call; it holds the only copy of its end of the socket afterwards."""
+        request = call.request
+        caches = caches_of(request.state_dir, request.digest or "unnamed")
+        make_caches(caches, self._host.uid)
+        scratch = self._scratch_of(call)
+        body = partial(self._parts.candidate_serve, conn, _start_of(request, scratch, caches, mode))
+        walls = self._roles.candidate(scratch, caches, mode)
+        if walls.shared_memory:
+            call.shared_memory = shared_memory_names()
+        call.candidate = await self._fork(Plan("candidate", walls, body, (conn,), dict(request.files)))
+        conn.close()
+        await call.candidate.begun(BEGIN_LIMIT_S)
+        return caches
+
+    async def builder(self, call: Call, caches: Caches, candidate: socket.socket) -> Conductor:
+        """Fork the builder of a compile; `candidate` is copied into it."""
+        scratch = self._scratch_of(call)
+        control, theirs = socket.socketpair()
+        request = call.request.model_dump(mode="json")
+        with theirs:
+            body = partial(self._parts.builder_serve, theirs, request, candidate)
+            walls = self._roles.builder(scratch, caches)
+            return await self._conductor(Plan("builder", walls, body, (theirs, candidate)), control)
+
+    async def referee(self) -> tuple[Conductor, Path]:
+        """Fork the referee; remove its scratch when it has ended."""
+        caches = caches_of(str(self._state_dir), "")
+        make_caches(caches, self._host.uid)
+        scratch = self.scratches.make(self._host.uid)
+        control, theirs = socket.socketpair()
+        with theirs:
+            body = partial(self._parts.referee_serve, theirs)
+            plan = Plan("referee", self._roles.referee(scratch, caches), body, (theirs,))
+            return await self._conductor(plan, control), scratch
+
+    async def end(self, conductor: Conductor) -> None:
+        """Kill a conductor and forget it."""
+        await conductor.end()
+        self._children.discard(conductor.child)
+
+    async def clean_up(self, call: Call) -> None:
+        """Nothing of a call stays: processes, scratches, shared memory. Its caches do."""
+        if call.candidate is not None:
+            call.candidate.kill()
+            await call.candidate.gone()
+            self._children.discard(call.candidate)
+        self.sweep_strangers()
+        if call.shared_memory is not None and self._host.uid is not None:
+            sweep_shared_memory(call.shared_memory, self._host.uid)
+        for scratch in call.scratches:
+            await self.scratches.remove(scratch)
+
+    def sweep_strangers(self) -> None:
+        """Kill and reap what hangs below us and was not started by us: it had escaped a keeper that died early."""
+        known = {child.keeper_pid for child in self._children} | self.scratches.helpers
+        for pid in processes.children(os.getpid()):
+            if pid not in known:
+                processes.kill_with_tree(pid)
+                os.waitpid(pid, 0)
+
+    async def kill_all(self) -> None:
+        """End every child."""
+        children = list(self._children)
+        for child in children:
+            child.kill()
+        await asyncio.gather(*(child.gone() for child in children))
+
+    async def _conductor(self, plan: Plan, control: socket.socket) -> Conductor:
+        try:
+            child = await self._fork(plan)
+        except (CannotFork, MustReplace):
+            control.close()
+            raise
+        conductor = Conductor(plan.name, child, control)
+        try:
+            await child.begun(BEGIN_LIMIT_S)
+        except CannotFork:
+            await self.end(conductor)
+            raise
+        return conductor
+
+    async def _fork(self, plan: Plan) -> Child:
+        if self._unforkable:
+            raise CannotFork(self._unforkable)
+        if processes.thread_count() != 1:
+            raise MustReplace
+        return await spawn(plan, self._children)
+
+    def _scratch_of(self, call: Call) -> Path:
+        scratch = self.scratches.make(self._host.uid)
+        call.scratches.append(scratch)
+        return scratch
+
+
+def _start_of(request: WorkerRequest, scratch: Path, caches: Caches, mode: Mode) -> Message:
+    """What a candidate's process is told."""
+    return {
+        "files": dict(request.files),
+        "scratch": str(scratch),
+        "cache": str(caches.triton),
+        "mode": mode,
+        "device": request.device.model_dump(mode="json"),
+        "language": Candidate(files=request.files).language,
+        "task_name": request.task.name,
+    }

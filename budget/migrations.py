@@ -1,4 +1,7 @@
-"""Bringing a file to the schema of this version: numbered SQL steps, triggers, and one view per query."""
+"""Bringing a file to the schema of this version: numbered SQL steps, triggers, and one view per query.
+
+The steps are migrations of sqlite-utils, so `sqlite-utils migrations` and others that know its table can tell them.
+"""
 
 import sqlite3
 from pathlib import Path
@@ -60,11 +63,7 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
     if version == SCHEMA_VERSION:
         return
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    folder = Path(__file__).parent / "schema"
-    for number, name in enumerate(_STEPS[version:], version + 1):
-        for statement in statements((folder / name).read_text(encoding="utf-8")):
-            connection.execute(statement)
-        connection.execute("INSERT INTO schema_version VALUES (?, ?)", (number, clock.utc()))
+    _apply(connection, clock)
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
     for name, text in expected_triggers().items():
         if name not in present:
@@ -72,6 +71,24 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
     for name, select in queries().items():
         connection.execute(f"DROP VIEW IF EXISTS {name}")
         connection.execute(f"CREATE VIEW {name} AS {select}")
+
+
+def _apply(connection: sqlite3.Connection, clock: Clock) -> None:
+    """Run the steps that sqlite-utils finds pending, inside the transaction that the caller holds."""
+    # Imported here: it takes longer than all else at the start, and most starts find the schema as it should be.
+    from sqlite_utils import Database, Migrations
+
+    steps = Migrations("kernelgate")
+    for number, name in enumerate(_STEPS, 1):
+
+        def step(db: Database, /, number: int = number, name: str = name) -> None:
+            script = (Path(__file__).parent / "schema" / name).read_text(encoding="utf-8")
+            for statement in statements(script):
+                db.conn.execute(statement)
+            db.conn.execute("INSERT INTO schema_version VALUES (?, ?)", (number, clock.utc()))
+
+        steps(name=name.removesuffix(".sql"))(step)
+    steps.apply(Database(connection))
 
 
 def statements(script: str) -> list[str]:

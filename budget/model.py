@@ -88,7 +88,8 @@ PASSING: Final = {
 """The verdicts with which a rung counts as passed; a rule may still refuse the next one."""
 _TIMING_FAILURES = CHECK_FAILURES | {Verdict.impossible, Verdict.recompiles}
 VERDICTS_OF: Final = {
-    Rung.compile: PASSING[Rung.compile] | {Verdict.build_failed, Verdict.build_timed_out, Verdict.needs_device, Verdict.forbidden},
+    Rung.compile: PASSING[Rung.compile]
+    | {Verdict.build_failed, Verdict.build_timed_out, Verdict.needs_device, Verdict.forbidden},
     Rung.check: PASSING[Rung.check] | CHECK_FAILURES,
     Rung.quick: PASSING[Rung.quick] | _TIMING_FAILURES,
     Rung.precise: PASSING[Rung.precise] | _TIMING_FAILURES | {Verdict.no_sample_left},

@@ -129,6 +129,19 @@ def test_a_hold_ends_exactly_once(book: Scenario) -> None:
     assert purse_adds_up(book)
 
 
+def test_work_that_was_cancelled_is_charged_without_a_result(book: Scenario) -> None:
+    candidate = book.climb(Rung.compile)
+    hold = book.hold(candidate, Rung.check, cpu_s=1.0)
+    settled = book.ledger.settle_unjudged(hold.hold_seq, Amount(calls=1, cpu_s=1.5), "cancelled")
+    assert (settled.result_id, settled.charged.cpu_s, settled.overrun_s) == (None, 1.0, 0.5)
+    assert (settled.purse.open.device_s, settled.purse.settled.device_s) == (0.0, 1.0)
+    with pytest.raises(HoldClosed, match="is its settle"):
+        book.ledger.release(hold.hold_seq, "cancelled_unstarted")
+    assert book.refused(candidate, Rung.quick).missing.startswith("check:")
+    assert find(book, candidate.source_sha256, Rung.check) is None
+    assert purse_adds_up(book)
+
+
 def test_a_hold_is_extended_once_and_settled_up_to_the_sum(book: Scenario) -> None:
     hold = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
     extended = book.ledger.extend(hold.hold_seq, Amount(cpu_s=4.0))

@@ -151,7 +151,8 @@ def test_a_raise_comes_with_its_message_and_traceback(conduct: Any) -> None:
     fault = outcome["results"][1]
     assert fault["error"] == "ValueError: the tile is too wide"
     assert fault["stage"] == "forward"
-    assert "candidate.py" in fault["log"]
+    assert 'File "candidate.py", line' in fault["log"]
+    assert "/" not in fault["log"], "no path of this host, no frame of ours"
 
 
 SOCKET = "import gc, json, socket, struct\nLINE = [s for s in gc.get_objects() if isinstance(s, socket.socket)][-1]\n"

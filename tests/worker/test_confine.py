@@ -46,7 +46,6 @@ async def test_secrets_outside_its_folders_cannot_be_read(runner: SupervisorRunn
     ledger = tmp_path / "state" / "ledger.sqlite"
     ledger.parent.mkdir()
     ledger.write_text("s3cret")
-    tasks = next(path for path in sorted((ROOT / "tasks").glob("*.py")))
     answers = await outcomes(
         runner,
         tmp_path,
@@ -54,7 +53,7 @@ async def test_secrets_outside_its_folders_cannot_be_read(runner: SupervisorRunn
             "file": f"Path({str(secret)!r}).read_text()",
             "ledger": f"Path({str(ledger)!r}).read_text()",
             "other caches": f"os.listdir({str(tmp_path / 'state' / 'cache')!r})",
-            "tasks": f"Path({str(tasks)!r}).read_text()",
+            "tasks": f"Path({str(ROOT / 'tasks' / 'model.py')!r}).read_text()",
             "checkout": f"Path({str(ROOT / 'pyproject.toml')!r}).read_text()",
             "home": f"os.listdir({str(Path.home())!r})",
             "shadow": "Path('/etc/shadow').read_text()",
@@ -84,7 +83,7 @@ async def test_nothing_outside_its_folders_can_be_written(runner: SupervisorRunn
         },
     )
     assert all(failed(answer) for answer in answers.values()), answers
-    assert not Path("/tmp/kernelgate-escape").exists()
+    assert not os.path.exists("/tmp/kernelgate-escape")  # noqa: ASYNC240  one look, at the end
 
 
 async def test_its_scratch_and_temporary_folder_are_writable_and_bounded(

@@ -174,8 +174,10 @@ async def test_a_listener_that_raises_ends_only_its_own_wait(tmp_path: Path) -> 
 async def test_an_unknown_id_is_cancelled_without_complaint(tmp_path: Path) -> None:
     runner = make_runner(tmp_path)
     await runner.cancel(7)
+    assert runner.supervisor_pid is None
     await runner.hello()
     await runner.cancel(7)
+    assert (await runner.run(make_request(tmp_path / "state", HELLO, "main"), ignore)).facts == [42]
     await runner.close()
 
 

@@ -218,10 +218,23 @@ def _load_weights(model: torch.nn.Module, lent: dict[str, torch.Tensor]) -> prot
 def _described(error: BaseException) -> protocol.Raised:
     name = type(error).__name__
     message = _text(lambda: str(error))
-    log = _text(lambda: "".join(traceback.format_exception(error)))
+    log = _text(lambda: _traceback(error))
     return protocol.Raised(
         type=name[:200], message=message[: protocol.MAX_ERROR_CHARS], log=log[-protocol.MAX_LOG_CHARS :]
     )
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback from the candidate's first frame on, its files by their bare names."""
+    told = traceback.TracebackException.from_exception(error)
+    module = sys.modules.get(MODULE_NAME)
+    folder = os.path.dirname(str(getattr(module, "__file__", "") or "")) + os.sep
+    frames_told = list(told.stack)
+    own = [index for index, frame in enumerate(frames_told) if frame.filename.startswith(folder)]
+    for frame in frames_told:
+        frame.filename = frame.filename.removeprefix(folder)
+    told.stack = traceback.StackSummary.from_list(frames_told[own[0] :] if own else frames_told[-1:])
+    return "".join(told.format())
 
 
 def _text(make: Callable[[], str]) -> str:

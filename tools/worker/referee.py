@@ -16,6 +16,7 @@ from kernelgate.tools.kit.facts import Qualification
 from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.heap import give_freed_memory_back
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
 from kernelgate.tools.worker.protocol import Conversation
@@ -123,6 +124,7 @@ class Referee:
             return self._unfit(request, error)
         finally:
             bench.close()
+            give_freed_memory_back()
         return {
             "op": "done",
             "facts": facts.model_dump(mode="json"),

@@ -43,7 +43,7 @@ class Roles:
         return cls(host, device, state_dir, grants, _process_limit(host))
 
     def candidate(self, scratch: Path, caches: Caches, mode: Mode) -> Walls:
-        """Writes its scratch and caches; on the CPU the Triton cache only while it is traced (CONTRACT 4)."""
+        """Writes its scratch and caches; on the CPU the Triton cache only while it is traced."""
         cpu = self.device.kind == "cpu"
         own = [caches.inductor, caches.extensions]
         read = [Grant(str(caches.triton), landlock.READ)]

@@ -32,7 +32,7 @@ from kernelgate.tools.worker.survey import Survey
 READY_LIMIT_S: Final = 120.0
 """For a referee to build itself for a task."""
 QUEUE_LIMIT_S: Final = 120.0
-"""At the head of this supervisor's queue, for the lease that another server holds (CONTRACT 5)."""
+"""At the head of this supervisor's queue, for the lease that another server holds."""
 _LEASE_POLL_S: Final = 0.01
 
 
@@ -170,7 +170,7 @@ class Supervisor:
             self._server.send(told.model_dump(mode="json"))
 
     async def _measure(self, call: Call) -> None:
-        """A call on the device: candidate, lease, referee, in this order (CONTRACT 5)."""
+        """A call on the device: candidate, lease, referee, in this order."""
         if self._turn.locked():
             self._tell_waiting(call)
         if not await self._enter(self._turn, call):

@@ -7,6 +7,7 @@ from typing import Any, Final
 import torch
 
 from kernelgate.tasks.model import Precision
+from kernelgate.tools.worker.heap import keep_freed_memory
 from kernelgate.tools.worker.inputs import reseed as set_seed
 
 _CLOCK: Final = time.perf_counter_ns
@@ -77,7 +78,8 @@ class Restorer:
 
 
 def apply_policy(precision: Precision, threads: int) -> None:
-    """Matrix precision and threads of this process, the same on both sides. Process-wide settings of torch."""
+    """Matrix precision, threads and heap of this process, the same on both sides. Process-wide settings."""
+    keep_freed_memory()
     allow = precision == "tf32"
     torch.set_float32_matmul_precision("high" if allow else "highest")
     if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]

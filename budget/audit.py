@@ -72,6 +72,24 @@ def audit(path: str | os.PathLike[str], run: str | None = None, head: Head | Non
         connection.close()
 
 
+def rendered(report: AuditReport) -> str:
+    """The report for people: one line that says whether the book holds, then what does not."""
+    counts = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in report.counts.items())
+    verdict = "The book holds: chain, sums and decisions verify." if report.ok else "The book does not hold."
+    lines = [verdict, f"Looked at {counts}.", f"Head {report.head}"]
+    for finding in report.findings:
+        where = " ".join(
+            part
+            for part in (
+                f"run {finding.run_id}" if finding.run_id else "",
+                f"event {finding.seq}" if finding.seq is not None else "",
+            )
+            if part
+        )
+        lines.append(f"- {finding.topic}{f' ({where})' if where else ''}: {finding.what}")
+    return "\n".join(lines)
+
+
 class _Auditor:
     def __init__(self, connection: sqlite3.Connection, rules: Rules, run: str | None) -> None:
         self._connection = connection

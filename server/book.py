@@ -1,6 +1,7 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
+from typing import Final
 
 import anyio
 from pydantic import JsonValue
@@ -11,10 +12,11 @@ from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, Ru
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
 from kernelgate.server import advice
 from kernelgate.server.environment import NoSuchDevice
-from kernelgate.server.gate import remaining_of
+from kernelgate.server.gate import Gate, remaining_of
 from kernelgate.server.measure import qualify
 from kernelgate.server.services import AA_KIND, Services
-from kernelgate.tasks.model import Candidate, Task, canonical_json, sha256_hex
+from kernelgate.tasks.model import Task, canonical_json, sha256_hex
+from kernelgate.tools.compile import CompileArgs
 from kernelgate.tools.kit.book import (
     ArtifactRow,
     CandidateRow,
@@ -27,7 +29,8 @@ from kernelgate.tools.kit.book import (
 )  # fmt: skip
 from kernelgate.tools.kit.envelope import JobView, NextStep
 
-POLL_S = 0.25
+OWN_KERNEL: Final = "the kernel that the task starts from"
+POLL_S: Final = 0.25
 """How often a job of another server process is looked at."""
 
 
@@ -84,11 +87,21 @@ class ServerBook:
         except LedgerError as error:
             raise ToolMistake(f"{str(error).rstrip('.')}.") from None
         if task.baseline_kernel is not None:
-            own = Candidate(files={"candidate.py": task.baseline_kernel})
-            await services.register(
-                self._account, run.run_id, own, parent_id=None, note="the kernel that the task starts from"
-            )
+            await self._climb_own_kernel(run.run_id, task.baseline_kernel)
         return await self.run(run.run_id)
+
+    async def _climb_own_kernel(self, run_id: RunId, source: str) -> None:
+        """The user's kernel goes first: as far as it can, so that it is the incumbent that others must beat."""
+        tool = self._services.measuring[Rung.compile]
+        args = CompileArgs(
+            run_id=run_id,
+            source=source,
+            note=OWN_KERNEL,
+            up_to="precise_time",
+            override_reason=OWN_KERNEL,
+            wait_s=600.0,
+        )
+        await Gate(self._services, self._account).call(tool, args, None)
 
     async def run(self, run_id: RunId) -> RunView:
         """One run."""

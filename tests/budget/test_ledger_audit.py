@@ -189,3 +189,16 @@ def test_an_audit_sees_one_moment_while_others_write(book: Scenario) -> None:
     before = audit(book.path).head
     book.climb(Rung.check)
     assert audit(book.path, head=before).ok
+
+
+def test_the_report_for_people_says_first_whether_the_book_holds() -> None:
+    from kernelgate.budget.audit import AuditReport, Finding, rendered
+    from kernelgate.budget.records import Head
+
+    head = Head(seq=7, hash="0" * 64)
+    good = AuditReport(ok=True, findings=(), counts={"events": 7}, head=head)
+    bad = AuditReport(ok=False, findings=(Finding(topic="chain", seq=3, what="edited"),), counts={}, head=head)
+    assert rendered(good).splitlines()[0].startswith("The book holds")
+    assert "7 events" in rendered(good)
+    assert rendered(bad).startswith("The book does not hold")
+    assert "event 3" in rendered(bad)

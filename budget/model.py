@@ -189,13 +189,15 @@ class Spent(Frozen):
     def plus(self, rung: Rung, amount: Amount, sign: Literal[1, -1] = 1) -> "Spent":
         """The total after an amount for a rung was added (or taken off); a rounding rest below zero becomes zero."""
         name = f"{rung.value}_calls"
-        return Spent.model_validate({
-            **self.model_dump(),
-            name: getattr(self, name) + sign * amount.calls,
-            "override_calls": self.override_calls + sign * amount.override_calls,
-            "device_s": max(0.0, round(self.device_s + sign * (amount.gpu_s + amount.cpu_s), 9)),
-            "work_s": max(0.0, round(self.work_s + sign * amount.work_s, 9)),
-        })
+        return Spent.model_validate(
+            {
+                **self.model_dump(),
+                name: getattr(self, name) + sign * amount.calls,
+                "override_calls": self.override_calls + sign * amount.override_calls,
+                "device_s": max(0.0, round(self.device_s + sign * (amount.gpu_s + amount.cpu_s), 9)),
+                "work_s": max(0.0, round(self.work_s + sign * amount.work_s, 9)),
+            }
+        )
 
 
 class Purse(Frozen):

@@ -204,8 +204,9 @@ class SampleInput(Record):
     block_index: int = Field(ge=0)
     side: SampleSide
     samples_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
-    """One per call; kept as float32."""
-    wall_us: float = Field(ge=0)
+    """One per call by the side's own clock; kept as float32."""
+    outside_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+    """The same by the referee's clock."""
     verified: bool = False
     voided: bool = False
     """Throttled or disturbed: counted, not used."""
@@ -284,7 +285,7 @@ class SampleRecord(Record):
     block_index: int
     side: SampleSide
     samples_us: tuple[float, ...]
-    wall_us: float
+    outside_us: tuple[float, ...]
     verified: bool
     voided: bool
     state: Json | None

@@ -59,7 +59,7 @@ def insert_samples(connection: sqlite3.Connection, result_id: int, samples: Iter
         insert(connection, "samples", {
             "result_id": result_id, "workload": sample.workload, "block_index": sample.block_index,
             "side": sample.side, "samples_us": pack_us(sample.samples_us), "n": len(sample.samples_us),
-            "wall_us": float(sample.wall_us), "verified": int(sample.verified), "voided": int(sample.voided),
+            "outside_us": pack_us(sample.outside_us), "verified": int(sample.verified), "voided": int(sample.voided),
             "state_json": None if sample.state is None else canonical_json(sample.state),
         })  # fmt: skip
 
@@ -100,7 +100,7 @@ def samples_of(rows: Iterable[Mapping[str, Any]]) -> SampleRows:
             block_index=row["block_index"],
             side=row["side"],
             samples_us=unpack_us(row["samples_us"]),
-            wall_us=row["wall_us"],
+            outside_us=unpack_us(row["outside_us"]),
             verified=bool(row["verified"]),
             voided=bool(row["voided"]),
             state=None if row["state_json"] is None else json.loads(row["state_json"]),

@@ -357,7 +357,7 @@ def _samples(facts: TimingFacts) -> tuple[SampleInput, ...]:
             block_index=index,
             side=block.side,
             samples_us=block.samples_us,
-            wall_us=block.wall_us,
+            outside_us=block.outside_us,
             verified=block.comparison is not None,
         )
         for timing, name in zip(facts.timings, public_names(facts.timings), strict=True)

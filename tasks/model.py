@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
+from kernelgate.tasks.source_scan import scan_files
+
 MAX_SOURCE_BYTES: Final = 1 << 19
 """Largest candidate, all files together (512 KiB): a frame between processes holds 1 MiB of JSON."""
 MAX_CANDIDATE_FILES: Final = 32
@@ -80,7 +82,7 @@ class Workload(Frozen):
 
 
 class Tolerance(Frozen):
-    """An element is right when |got - want| <= atol + rtol * |want|."""
+    """An element is right when |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
 
     rtol: float = Field(ge=0, le=0.5)
     atol: float = Field(ge=0, le=1)
@@ -184,11 +186,4 @@ class Candidate(Frozen):
     @property
     def language(self) -> Literal["torch", "triton", "cuda"]:
         """What the candidate is written in, by what it imports or ships. Not trusted for a verdict."""
-        text = "\n".join(self.files.values())
-        if (
-            any(name.endswith((".cu", ".cuh")) for name in self.files)
-            or "load_inline" in text
-            or "cpp_extension" in text
-        ):
-            return "cuda"
-        return "triton" if "triton" in text else "torch"
+        return scan_files(self.files).language

@@ -14,8 +14,9 @@ workload on which none is left makes the task unfit.
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
-from kernelgate.tasks.model import Distribution, Frozen, Task, as_tuples
 from pydantic import BeforeValidator
+
+from kernelgate.tasks.model import Distribution, Frozen, Task, as_tuples
 
 Mutant: TypeAlias = Literal["zeros", "passthrough"]
 _MUTANTS: Final[tuple[tuple[Mutant, str], ...]] = (

@@ -30,6 +30,8 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Final, Literal, cast
 
+from pydantic import Field, StringConstraints, ValidationError
+
 from kernelgate.tasks.model import (
     DeviceKind,
     Distribution,
@@ -43,7 +45,6 @@ from kernelgate.tasks.model import (
     Workload,
 )  # fmt: skip
 from kernelgate.tasks.source import SourceError, defined_names, missing_pieces, with_overrides
-from pydantic import Field, StringConstraints, ValidationError
 
 REFERENCE_FILE: Final = "reference.py"
 TASK_FILE: Final = "task.toml"

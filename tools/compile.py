@@ -7,12 +7,12 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from kernelgate.budget.model import CandidateId, Code, Rung, RunId, Verdict, as_tuple
 from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen, Task
+from kernelgate.tasks.source_scan import Language, SourceScan, scan_files
 from kernelgate.tools.kit import occupancy as occupancy_rules
 from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
 from kernelgate.tools.kit.bench import Builder
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.occupancy import Occupancy
-from kernelgate.tools.kit.source_scan import Language, SourceScan, scan_files
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 

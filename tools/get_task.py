@@ -38,7 +38,7 @@ class TaskDetails(Answer):
     held_out_workloads: int
     """Hidden shapes, judged at precise_time."""
     tolerances: dict[str, Tolerance]
-    """Per dtype: |got - want| <= atol + rtol * |want|."""
+    """Per dtype: |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
     distributions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     precision: Precision
     languages: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]

@@ -13,6 +13,7 @@ from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import (
+    OUTSIDE_CLOCK,
     TimingFacts,
     WorkloadRatio,
     combined,
@@ -168,7 +169,7 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
         floor=floor,
         workloads=tuple(shown),
         worst_workload=worst.workload,
-        clock="referee's wall clock, slope over blocks of two lengths",
+        clock=OUTSIDE_CLOCK,
         stop_advice=stop_advice(shown),
     )
 

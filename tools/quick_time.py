@@ -12,6 +12,7 @@ from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.pairing import measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.timing_report import (
+    OUTSIDE_CLOCK,
     TimingFacts,
     WorkloadRatio,
     combined,
@@ -114,7 +115,7 @@ def _classified(facts: TimingFacts) -> QuickReport:
         low=whole.low,
         high=whole.high,
         workloads=tuple(ratio for ratio in ratios if ratio is not None),
-        clock="referee's wall clock, slope over blocks of two lengths",
+        clock=OUTSIDE_CLOCK,
     )
 
 

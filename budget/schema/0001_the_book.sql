@@ -192,9 +192,9 @@ CREATE TABLE samples (
   workload TEXT NOT NULL,
   block_index INTEGER NOT NULL,
   side TEXT NOT NULL CHECK (side IN ('baseline', 'candidate', 'incumbent')),
-  samples_us BLOB NOT NULL,  -- float32, little-endian, one per call
+  samples_us BLOB NOT NULL,  -- float32, little-endian, one per call: the side's own clock
   n INTEGER NOT NULL CHECK (length(samples_us) = 4 * n),
-  wall_us REAL NOT NULL CHECK (wall_us >= 0),
+  outside_us BLOB NOT NULL CHECK (length(outside_us) % 4 = 0),  -- float32, little-endian: the referee's clock
   verified INTEGER NOT NULL CHECK (verified IN (0, 1)),
   voided INTEGER NOT NULL CHECK (voided IN (0, 1)),
   state_json TEXT,  -- device state of the block: clock, temperature, throttle reasons

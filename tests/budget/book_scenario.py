@@ -57,7 +57,7 @@ def result_input(rung: Rung, verdict: Verdict | None = None, ratio: float = 1.5,
 
 def sample_inputs(n: int = 2) -> tuple[SampleInput, ...]:
     return tuple(
-        SampleInput(workload="small", block_index=i, side=side, samples_us=(1.5, 2.25, 3.0), wall_us=7.0)
+        SampleInput(workload="small", block_index=i, side=side, samples_us=(1.5, 2.25, 3.0), outside_us=(7.0,))
         for i in range(n)
         for side in ("baseline", "candidate")
     )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kernelgate.tasks.catalogue import Catalogue, add_task
 from kernelgate.tasks.taskfile import TaskError
 

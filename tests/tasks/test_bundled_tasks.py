@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Task, Workload
 from kernelgate.tasks.source import constants, with_overrides

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+
 from kernelgate.tasks.catalogue import Catalogue, TaskEntry
 from kernelgate.tasks.model import DEFAULT_TOLERANCES, Tolerance
 from kernelgate.tasks.taskfile import MAX_FILE_BYTES, TaskError

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.tasks.model import Distribution, Task, Workload
 from kernelgate.tasks.qualify import Mutant, Qualification, ReferenceFacts, Trial, judge_task
 

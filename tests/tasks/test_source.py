@@ -6,6 +6,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.tasks.model import Override
 from kernelgate.tasks.source import (
     MAX_SHRINK_STEPS,

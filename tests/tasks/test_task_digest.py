@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from kernelgate.tasks.model import Task, Tolerance, Workload
 
 TASK = Task(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernelgate.tasks.taskfile import TaskError, TaskFile, kernel_of, parse_task_file, task_of_folder, title_of
 
 REFERENCE = "size = 4\nclass Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"

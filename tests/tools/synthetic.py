@@ -4,9 +4,10 @@ import random
 from collections.abc import Callable, Sequence
 
 from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Prepared, Side, WorkloadFacts
-from kernelgate.tools.kit.pairing import LONG, Pair, WorkloadTiming
+from kernelgate.tools.kit.pairing import Pair, WorkloadTiming
 
-HANDOVER_US = 80.0
+HANDOVER_US = 10.0
+"""What is left in the referee's time of a candidate's call after the usual hand-over is taken off."""
 WORKLOAD = WorkloadFacts(name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=0)
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 
@@ -15,9 +16,9 @@ def workload(name: str = "w", *, held_out: bool = False) -> WorkloadFacts:
     return WORKLOAD.model_copy(update={"name": name, "held_out": held_out})
 
 
-def block(side: Side, samples_us: Sequence[float], *, wall_us: float | None = None, name: str = "w") -> Block:
-    wall = sum(samples_us) + HANDOVER_US if wall_us is None else wall_us
-    return Block(side=side, workload=name, samples_us=tuple(samples_us), wall_us=wall)
+def block(side: Side, samples_us: Sequence[float], outside_us: Sequence[float] | None = None, name: str = "w") -> Block:
+    outside = samples_us if outside_us is None else outside_us
+    return Block(side=side, workload=name, samples_us=tuple(samples_us), outside_us=tuple(outside))
 
 
 def timing(
@@ -29,16 +30,16 @@ def timing(
     facts: WorkloadFacts = WORKLOAD,
     calls: int = 4,
 ) -> WorkloadTiming:
-    """Pairs of alternating length; `true_candidate_us` is what the referee's clock sees when the own one is forged."""
+    """Pairs; `true_candidate_us` is what the referee's clock sees when the candidate's own is forged."""
     found = []
-    for index in range(pairs):
-        count = calls * (LONG if index % 2 else 1)
+    for _ in range(pairs):
+        count = calls
         claimed = [candidate_us() for _ in range(count)]
         true = claimed if true_candidate_us is None else [true_candidate_us() for _ in range(count)]
         found.append(
             Pair(
                 baseline=block("baseline", [baseline_us() for _ in range(count)], name=facts.name),
-                candidate=block("candidate", claimed, wall_us=sum(true) + HANDOVER_US, name=facts.name),
+                candidate=block("candidate", claimed, [us + HANDOVER_US for us in true], name=facts.name),
             )
         )
     return WorkloadTiming(workload=facts, prepared=prepared(facts), pairs=tuple(found))

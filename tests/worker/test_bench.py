@@ -71,7 +71,8 @@ def test_an_honest_candidate_passes_the_whole_call(conduct: Any) -> None:
     assert len(longer["samples_us"]) == 12
     assert candidate["comparison"]["problem"] == "none"
     assert baseline["comparison"] is None
-    assert candidate["wall_us"] > 0
+    assert len(candidate["outside_us"]) == len(candidate["samples_us"])
+    assert min(candidate["outside_us"]) > 0
     assert outcome["exit"] == 0
 
 
@@ -225,7 +226,7 @@ def test_a_forged_clock_shows_beside_the_referees(conduct: Any) -> None:
                    "timing.time_calls.__defaults__ = (lambda: 0,)")  # fmt: skip
     block = conduct(task(), slow, WHOLE_CALL)["results"][4]
     assert max(block["samples_us"]) == 0
-    assert block["wall_us"] > 6 * 1_500
+    assert min(block["outside_us"]) > 1_500
 
 
 def test_more_samples_than_calls_are_no_answer(conduct: Any) -> None:

@@ -23,9 +23,9 @@ def test_equal_answers_are_right_in_each_float_dtype(dtype: torch.dtype) -> None
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 0.5), st.floats(0, 1))
-def test_the_bound_is_the_sum_of_absolute_and_relative(want: float, rtol: float, atol: float) -> None:
+def test_the_bound_is_the_sum_of_a_part_by_size_and_a_relative_one(want: float, rtol: float, atol: float) -> None:
     tolerance = Tolerance(rtol=rtol, atol=atol)
-    room = atol + rtol * abs(want)
+    room = atol * max(1.0, abs(want)) + rtol * abs(want)
     wanted = torch.tensor([want], dtype=torch.float64)
     assert compare_values(wanted + 0.99 * room, wanted, tolerance).problem == "none"
     assert compare_values(wanted + 1.01 * room + 1e-6, wanted, tolerance).problem == "wrong_values"
@@ -190,3 +190,23 @@ def test_a_shifted_answer_is_found_whatever_the_shift() -> None:
     want = torch.arange(24.0).reshape(4, 6)
     for shift, dim in itertools.product((1, 2, 3), (0, 1)):
         assert compare_values(want.roll(shift, dim), want, LOOSE).problem == "wrong_values"
+
+
+def test_the_absolute_part_grows_with_the_size_of_the_answer_but_not_with_a_few_huge_elements() -> None:
+    want = torch.full((1000,), 1000.0)
+    want[0] = 1e-3
+    got = want.clone()
+    got[0] += 5e-3
+    loose = Tolerance(rtol=0.0, atol=1e-5)
+    assert compare_values(got, want, loose).problem == "none"
+    few = torch.full((1000,), 1e-3)
+    few[:10] = 1e6
+    got = few.clone()
+    got[500] += 5e-3
+    assert compare_values(got, few, loose).problem == "wrong_values"
+
+
+def test_small_answers_keep_the_absolute_part_as_it_stands() -> None:
+    want = torch.full((1000,), 1e-6)
+    assert compare_values(want + 5e-6, want, Tolerance(rtol=0.0, atol=1e-5)).problem == "none"
+    assert compare_values(want + 2e-5, want, Tolerance(rtol=0.0, atol=1e-5)).problem == "wrong_values"

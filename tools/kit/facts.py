@@ -88,8 +88,8 @@ class Block(Frozen):
     workload: str
     samples_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
     """One per call. Of the candidate: its own clock, so a claim."""
-    wall_us: float
-    """The whole block by the referee's clock, hand-over included."""
+    outside_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+    """The same calls by the referee's clock, the hand-over between the processes taken off: no claim."""
     comparison: Comparison | None = None
     """Of the outputs kept from the timed calls, if this block was verified."""
 

@@ -1,8 +1,8 @@
 """Paired blocks: baseline and candidate alternate in random order, and only the ratio of a pair is compared.
 
 Sequential timing drifts (one matmul read 178 and 246 µs on the same card, docs/decisions/0004); the two blocks of a
-pair share the drift. Blocks come in two lengths, so that the referee's wall clock gives a slope that is free of the
-constant cost of a hand-over and that no candidate can forge.
+pair share the drift. Each call is timed twice: by the candidate's process, closely, and by the referee's clock, which
+no candidate can forge.
 """
 
 import time
@@ -16,11 +16,10 @@ from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Block, Comparison, Fault, Prepared, Side, WorkloadFacts
 from kernelgate.tools.kit.statistics import Bounds, median, median_bounds
 
-BLOCK_US: Final = 2_000.0
-"""A short block lasts about so long: long against a hand-over (about 100 µs), short against drift."""
-MAX_CALLS: Final = 16
-"""Calls of a short block; a long one has `LONG` times as many. Bounds the samples that a frame must carry."""
-LONG: Final = 3
+BLOCK_US: Final = 5_000.0
+"""A block lasts about so long: its median shrugs off a disturbance, and it is short against drift."""
+MAX_CALLS: Final = 32
+"""Bounds the samples that a frame must carry: 192 pairs of four workloads are about half of it."""
 POOL_ENTRIES: Final = 3
 """Inputs that a block rotates over, so that no call sees the values of the one before."""
 VERIFY_SHARE: Final = 1 / 3
@@ -62,28 +61,21 @@ class WorkloadTiming(Frozen):
         return median([median(pair.baseline.samples_us) for pair in self.pairs])
 
     def outside_ratios(self) -> tuple[float, ...]:
-        """Ratios by the referee's wall clock: slopes over a short and a long block, from neighbouring pairs."""
-        found: list[float] = []
-        for first, second in zip(self.pairs[::2], self.pairs[1::2], strict=False):
-            baseline = _slope_us(first.baseline, second.baseline)
-            candidate = _slope_us(first.candidate, second.candidate)
-            if baseline > 0 and candidate > 0:
-                found.append(baseline / candidate)
-        return tuple(found)
+        """One per pair, by the referee's clock alone."""
+        return tuple(median(pair.baseline.outside_us) / median(pair.candidate.outside_us) for pair in self.pairs)
+
+    def unclaimed_us(self, confidence: float) -> Bounds | None:
+        """Time of a candidate's call that its own clock leaves out and the referee's sees."""
+        gaps = [median(pair.candidate.outside_us) - median(pair.candidate.samples_us) for pair in self.pairs]
+        return median_bounds(gaps, confidence)
 
     def bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by own clocks."""
         return median_bounds(self.ratios(), confidence)
 
     def outside_bounds(self, confidence: float) -> Bounds | None:
-        """Of the ratio by the referee's wall clock."""
+        """Of the ratio by the referee's clock."""
         return median_bounds(self.outside_ratios(), confidence)
-
-
-def _slope_us(one: Block, other: Block) -> float:
-    short, long = sorted((one, other), key=lambda block: len(block.samples_us))
-    calls = len(long.samples_us) - len(short.samples_us)
-    return (long.wall_us - short.wall_us) / calls if calls else 0.0
 
 
 def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:
@@ -97,15 +89,9 @@ def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:
 def measure_pairs(bench: Bench, timing: WorkloadTiming, until: int, deadline_s: float) -> WorkloadTiming:
     """Add pairs up to a number of them, or until `time.perf_counter()` passes the deadline; stops at a failure."""
     assert timing.prepared is not None
-    short = _calls(timing.prepared)
+    calls = _calls(timing.prepared)
     pairs = list(timing.pairs)
-    calls = len(pairs[-1].candidate.samples_us) if pairs else short
     while len(pairs) < until and time.perf_counter() < deadline_s:
-        # One short and one long pair form a slope; which comes first is drawn anew for each two.
-        if len(pairs) % 2 == 0:
-            calls = bench.secret.choice((short, short * LONG))
-        else:
-            calls = short * LONG if calls == short else short
         outcome = _pair(bench, calls, verify=not pairs or bench.secret.random() < VERIFY_SHARE)
         if isinstance(outcome, Fault):
             return timing.model_copy(update={"pairs": tuple(pairs), "fault": outcome})

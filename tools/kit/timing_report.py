@@ -14,8 +14,11 @@ from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.statistics import Bounds, geometric_mean
 from kernelgate.tools.kit.wire import ChildExit
 
-FORGED_SLACK: Final = 1.10
-"""Own and outside clock may differ by so much before the claim is suspicious: scheduling noise on a busy host."""
+FORGED_SHARE: Final = 0.10
+HANDOVER_SLACK_US: Final = 150.0
+"""The clocks may differ by a tenth and a slow hand-over before the claim is suspicious. A smaller forgery does not
+pay: `faster` needs the referee's own interval above 1 too."""
+OUTSIDE_CLOCK: Final = "referee's clock around each call, one hand-over taken off"
 PHYSICS_SLACK: Final = 0.5
 """A claim under half of the physical bound is impossible; the ceilings are measured, not data-sheet, values."""
 NEAR_BOUND: Final = 1.05
@@ -40,7 +43,7 @@ class WorkloadRatio(Frozen):
     high: float
     """95 % interval."""
     outside_ratio: float | None = None
-    """The same by the referee's wall clock, which a candidate cannot touch; None if too few blocks."""
+    """The same by the referee's clock, which a candidate cannot touch; None if too few pairs."""
     outside_low: float | None = None
     outside_high: float | None = None
     candidate_us: float
@@ -125,7 +128,9 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
     assert timing.wrong is not None
     failure = failures.of_comparison(timing.wrong.model_copy(update={"workload": name}))
     if timing.workload.held_out:
-        return failure._replace(code="SHAPE_FIT", summary=f"{failure.summary} (a shape that it was not shown)")
+        # Nothing of the comparison is told: it would give the shape away.
+        said = f"on {name}, a shape that it was not shown, its answer is not right ({failure.verdict})"
+        return failure._replace(code="SHAPE_FIT", summary=said)
     if failure.verdict is Verdict.wrong_values:
         # It was right when checked and wrong when timed: a fact about when it works, not only about its values.
         said = f"an output of a timed call is wrong: {failure.summary}"
@@ -135,10 +140,11 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
 
 def forged(timing: WorkloadTiming) -> str:
     """The two numbers of a claim that the referee's clock contradicts; empty if it does not."""
-    own, outside = timing.bounds(0.998), timing.outside_bounds(0.95)
-    if own is None or outside is None or own.low <= outside.high * FORGED_SLACK:
+    gap = timing.unclaimed_us(0.998)
+    if gap is None or gap.low <= HANDOVER_SLACK_US + FORGED_SHARE * timing.candidate_us():
         return ""
-    return f"its own clock says {own.median:.3g}x, the referee's {outside.median:.3g}x"
+    outside = timing.candidate_us() + gap.median
+    return f"its own clock says {timing.candidate_us():,.0f} µs a call, the referee's {outside:,.0f} µs"
 
 
 def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:

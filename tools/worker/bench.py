@@ -139,7 +139,7 @@ class RefereeBench:
         self._remember(workload, expected)
         if pool.entries[0].changed():
             return mutated(question)
-        return judge_answer(question, pool.entries[0], _claims_of(ran, 0))
+        return judge_answer(question, pool.entries[0], _claims_of(ran[0], 0))
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
         """Lend a pool, make the first calls and some warm ones on both sides."""
@@ -164,14 +164,14 @@ class RefereeBench:
         self._load_s = 0.0
         self.prepare_s += prepare_s
         ready.extend_places()
-        first_us = self._wall_us / entries
-        ran = self._run("block", held, rotation(warm_calls(first_us), entries), self._secret.getrandbits(31))
+        warm_order = rotation(warm_calls(mean_us(ran[1])), entries)
+        ran = self._run("block", held, warm_order, self._secret.getrandbits(31))
         if isinstance(ran, Fault):
             return ran
-        candidate_us = self._wall_us / len(ran.samples_ns)
+        candidate_us = mean_us(ran[1])
         self._ready = ready
-        first, _ = self._baseline_row(ready, list(range(entries)))
-        warm, _ = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
+        first = self._baseline_row(ready, list(range(entries)))
+        warm = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
         return Prepared(workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm))
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
@@ -183,28 +183,31 @@ class RefereeBench:
         if fault is not None:
             return fault
         samples: list[float] = []
-        wall_us = 0.0
+        outside: list[float] = []
         comparison: Comparison | None = None
         while len(samples) < calls:
             entries = len(ready.pool.entries)
             order = self._secret.sample(range(entries), min(entries, calls - len(samples)))
             if side == "baseline":
-                row, row_us = self._baseline_row(ready, order)
-                samples.extend(row)
-                wall_us += row_us
+                samples.extend(self._baseline_row(ready, order))
                 continue
             outcome = self._candidate_row(ready, order, verify=verify)
             if isinstance(outcome, Fault):
                 return outcome
-            row, row_us, found = outcome
+            row, row_outside, found = outcome
             samples.extend(row)
-            wall_us += row_us
+            outside.extend(row_outside)
             if comparison is None or comparison.problem == "none":
                 comparison = found or comparison
             if comparison is not None and comparison.problem != "none":
                 break
         return Block(
-            side=side, workload=ready.held.name, samples_us=tuple(samples), wall_us=wall_us, comparison=comparison
+            side=side,
+            workload=ready.held.name,
+            samples_us=tuple(samples),
+            # The baseline's own clock is the referee's.
+            outside_us=tuple(outside) if side == "candidate" else tuple(samples),
+            comparison=comparison,
         )
 
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
@@ -262,11 +265,6 @@ class RefereeBench:
         self._let_run()
         return self._conversation.ask(stage, question, answer, descriptors)
 
-    @property
-    def _wall_us(self) -> float:
-        """From the last question to its answer."""
-        return self._conversation.wall_ns / 1e3 if self._conversation is not None else 0.0
-
     def _hold_still(self) -> None:
         """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
         if self._conversation is not None and not self._stopped and self._device.kind == "cpu":
@@ -323,29 +321,31 @@ class RefereeBench:
         finally:
             loan.close_descriptor()
 
-    def _run(self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int) -> protocol.Ran | Fault:
-        """Have the candidate called; it stands still afterwards."""
+    def _run(
+        self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int
+    ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
+        """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
+        if self._conversation is None:
+            raise RuntimeError("this call has no candidate")
+        self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._ask(stage, question, protocol.Ran)
+        answer = self._conversation.run(stage, question)
         self._hold_still()
-        if isinstance(answer, protocol.Ran) and len(answer.samples_ns) != len(order):
-            return Fault(kind="broken_protocol", stage=stage, error="another number of samples than of calls")
         return answer
 
     def _candidate_row(
         self, ready: ReadyWorkload, order: list[int], *, verify: bool
-    ) -> tuple[list[float], float, Comparison | None] | Fault:
-        """Samples, wall clock, and what the outputs were worth."""
+    ) -> tuple[list[float], tuple[float, ...], Comparison | None] | Fault:
+        """Samples, the same calls by our clock, and what the outputs were worth."""
         for index in order:
             ready.pool.entries[index].refresh(self._secret, lambda: ready.held.draw("original"))
             ready.pool.entries[index].poison()
         seed = self._secret.getrandbits(31)
-        ran = self._run("block", ready.held, order, seed)
-        if isinstance(ran, Fault):
-            return ran
-        # Putting answers in place is not the candidate's work; what it costs was measured on the baseline.
-        wall_us = max(0.05 * self._wall_us, self._wall_us - ready.handover_us * len(order))
+        outcome = self._run("block", ready.held, order, seed)
+        if isinstance(outcome, Fault):
+            return outcome
+        ran, walls_us = outcome
         comparison: Comparison | None = None
         for index, entry in enumerate(ready.pool.entries):
             if entry.changed(None if verify and index in order else self._secret):
@@ -353,7 +353,7 @@ class RefereeBench:
                 comparison = mutated(Question(self._task, ready.held.name, "original", None))
         if comparison is None and verify:
             comparison = self._verify(ready, order, ran, seed)
-        return [sample / 1e3 for sample in ran.samples_ns], wall_us, comparison
+        return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(walls_us), comparison
 
     def _verify(self, ready: ReadyWorkload, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
         worst: Comparison | None = None
@@ -371,8 +371,8 @@ class RefereeBench:
         assert worst is not None
         return worst
 
-    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> tuple[list[float], float]:
-        """Samples and wall clock of the reference on the lent inputs, the candidate standing still."""
+    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> list[float]:
+        """Samples of the reference on the lent inputs, the candidate standing still."""
         self._hold_still()
         return ready.time_baseline(order, self._secret.getrandbits(31))
 

@@ -10,9 +10,9 @@ from pydantic import ConfigDict, JsonValue
 
 from kernelgate.tasks.model import Frozen, Task, Workload
 from kernelgate.tasks.source import with_overrides
+from kernelgate.tasks.source_scan import scan_files
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
-from kernelgate.tools.kit.source_scan import scan_files
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import binaries, frames, protocol
 from kernelgate.tools.worker.folders import caches_of

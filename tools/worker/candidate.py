@@ -25,6 +25,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
 from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
+from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode
 from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
 from kernelgate.tools.worker.triton_target import install_standin_driver
@@ -56,9 +57,10 @@ class NoModel(Exception):
 class Child:
     """The state of one candidate's process: its module, its model, the inputs that it was lent."""
 
-    def __init__(self, start: Start, borrower: Borrower) -> None:
+    def __init__(self, start: Start, borrower: Borrower, signals: CallSignals) -> None:
         """Nothing of the candidate is touched yet."""
         self._start = start
+        self._signals = signals
         self._borrower = borrower
         self.module: Any = None
         self._model: Any = None
@@ -134,9 +136,18 @@ class Child:
     def _run(self, question: protocol.Run) -> protocol.Ran:
         restorer = self._restorer or Restorer(torch.nn.Module())
         reseed(question.seed)
-        before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
+        restore = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
         handover = Handover(self._places)
-        samples = time_calls(self._model, self._pool, question.order, before, handover.take)
+
+        def before() -> None:
+            restore()
+            self._signals.await_go()
+
+        def after(index: int, output: object) -> None:
+            self._signals.done()
+            handover.take(index, output)
+
+        samples = time_calls(self._model, self._pool, question.order, before, after)
         return protocol.Ran(samples_ns=tuple(samples), answers=handover.answers())
 
     def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
@@ -173,7 +184,7 @@ def serve(conn: socket.socket, start: dict[str, JsonValue]) -> None:
         conn: The candidate's end of the line; closed at the end.
         start: See `Start`. The files lie in `scratch/candidate`.
     """
-    child = Child(Start.model_validate_json(json.dumps(start)), MemfdBorrower())
+    child = Child(Start.model_validate_json(json.dumps(start)), MemfdBorrower(), CallSignals(conn))
     with conn:
         while True:
             received = frames.receive(conn)

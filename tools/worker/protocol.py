@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, Valid
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen, Precision
 from kernelgate.tools.kit.facts import Fault, Operator
-from kernelgate.tools.worker import frames
+from kernelgate.tools.worker import frames, signals
 
 Stage: TypeAlias = Literal["load", "construct", "forward", "block", "profile", "trace"]
 ShortText: TypeAlias = Annotated[str, StringConstraints(max_length=200)]
@@ -130,7 +130,10 @@ class Lend(Frozen):
 
 
 class Run(Frozen):
-    """Call `forward` on pool entries in this order, timing each call, and put each answer in place behind its call."""
+    """Call `forward` on pool entries in this order and put each answer in place behind its call.
+
+    Around each call go the bytes of `signals`; the answer's frame comes after the last one.
+    """
 
     op: Literal["run"] = "run"
     order: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = Field(min_length=1, max_length=MAX_CALLS)
@@ -252,13 +255,31 @@ class Conversation:
         self._sequence = 0
         self._over: Literal["", "gone", "broken_protocol"] = ""
         self._why = ""
-        self.wall_ns = 0
-        """From the last question's departure to its answer's arrival, by our clock."""
 
     def ask(
         self, stage: Stage, question: Question, answer: type[AnswerT], descriptors: Sequence[int] = ()
     ) -> AnswerT | Fault:
         """Send a question and wait, without a deadline, for its answer: whoever watches the clock kills the process."""
+        return self._exchange(stage, question, answer, descriptors, [])
+
+    def run(self, stage: Stage, question: Run) -> tuple[Ran, tuple[float, ...]] | Fault:
+        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included."""
+        walls_us: list[float] = []
+        ran = self._exchange(stage, question, Ran, (), walls_us)
+        if isinstance(ran, Fault):
+            return ran
+        if not len(ran.samples_ns) == len(walls_us) == len(question.order):
+            return self._end(stage, "broken_protocol", "another number of samples than of calls")
+        return ran, tuple(walls_us)
+
+    def _exchange(
+        self,
+        stage: Stage,
+        question: Question,
+        answer: type[AnswerT],
+        descriptors: Sequence[int],
+        walls_us: list[float],
+    ) -> AnswerT | Fault:
         if not self._over:
             self._refuse_what_nobody_asked_for()
         if self._over:
@@ -266,10 +287,10 @@ class Conversation:
         self._sequence += 1
         message: dict[str, JsonValue] = {"sequence": self._sequence, **question.model_dump(mode="json")}
         try:
-            start = time.perf_counter_ns()
             frames.send(self._sock, message, descriptors)
+            if isinstance(question, Run):
+                self._conduct(len(question.order), walls_us)
             reply = frames.receive_plain(self._sock)
-            self.wall_ns = time.perf_counter_ns() - start
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))
         except OSError as error:
@@ -277,6 +298,27 @@ class Conversation:
         if reply is None:
             return self._end(stage, "gone", "the candidate's process ended")
         return self._parsed(stage, reply, answer)
+
+    def _conduct(self, calls: int, walls_us: list[float]) -> None:
+        """Ask for each call and time it; ends early where a frame comes instead: the candidate raised."""
+        for _ in range(calls):
+            if not self._signalled(signals.READY):
+                return
+            start = time.perf_counter_ns()
+            self._sock.sendall(signals.GO)
+            if not self._signalled(signals.DONE):
+                return
+            walls_us.append((time.perf_counter_ns() - start) / 1e3)
+
+    def _signalled(self, expected: bytes) -> bool:
+        """Wait for a byte; False where a frame begins or the stream ends."""
+        byte = self._sock.recv(1, socket.MSG_PEEK)
+        if byte in (b"", b"\0"):
+            return False
+        self._sock.recv(1)
+        if byte != expected:
+            raise frames.BrokenFrame("a signal out of turn")
+        return True
 
     def close(self) -> None:
         """Close our end: an honest candidate leaves when it reads the end of the stream."""
@@ -317,7 +359,6 @@ class Conversation:
 
 def fault_of(stage: Stage, raised: Raised) -> Fault:
     """The fault that an exception in the candidate is; running out of memory is told apart by type and text."""
-    """The fault for what the candidate raised; memory is told apart."""
     memory = raised.type in OUT_OF_MEMORY or (
         raised.type in ("RuntimeError", "OSError") and any(text in raised.message for text in ALLOCATION_TEXTS)
     )

@@ -1,7 +1,5 @@
 """A workload made ready for timing: its pool, the baseline's side of it, and how many entries memory allows."""
 
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,11 +11,14 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.signals import round_trip_us
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.timing import time_calls
 
 POOL_BYTES: Final = 512 << 20
 """Most memory of a prepared pool, both processes together."""
+LEAST_SHARE: Final = 0.05
+"""A call shorter than the hand-over is still given this share of what was seen."""
 MAX_ENTRIES: Final = 64
 WARM_US: Final = 5_000.0
 """Warm calls last about so long together; at least one, at most `MAX_WARM_CALLS`."""
@@ -36,19 +37,11 @@ class ReadyWorkload:
     """Most entries."""
     expected: Any
     """An answer of the reference: the form of all answers."""
-    handovers_us: list[float] = field(default_factory=list[float])
-    """Putting one answer in place and describing it, measured on the baseline, row by row."""
     places: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
     """The baseline's own answer buffers: its answers are never in lent memory."""
 
-    @property
-    def handover_us(self) -> float:
-        """What an answer's hand-over costs: the candidate's wall clock contains it, though it is not its work.
-
-        A median, so that one disturbed row does not take time off a candidate's wall clock, and near the least seen.
-        """
-        recent = self.handovers_us[-REMEMBERED_ROWS:]
-        return min(statistics.median(recent), HANDOVER_SLACK * min(recent)) if recent else 0.0
+    round_trip_us: float = field(default_factory=round_trip_us)
+    """What is taken off the outside time of a candidate's call."""
 
     def extend_places(self) -> None:
         """Answer buffers of the baseline for entries that have none."""
@@ -61,28 +54,19 @@ class ReadyWorkload:
         missing = min(calls, self.limit) - len(self.pool.entries)
         return [self.pool.variant(lambda: self.held.draw("original")) for _ in range(missing)]
 
-    def time_baseline(self, order: Sequence[int], seed: int) -> tuple[list[float], float]:
-        """Samples and wall clock (µs) of the reference on the lent inputs, through the code that times candidates."""
+    def outside_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:
+        """Times of calls by the referee's clock, without the hand-over."""
+        return tuple(max(LEAST_SHARE * wall_us, wall_us - self.round_trip_us) for wall_us in walls_us)
+
+    def time_baseline(self, order: Sequence[int], seed: int) -> list[float]:
+        """Samples (µs) of the reference on the lent inputs, through the code that times candidates."""
         built = self.held.built
         pool = {index: call_arguments(self.pool.entries[index].lent) for index in order}
         handover = Handover(self.places)
-        spent_ns = 0
-
-        def take(index: int, output: object) -> None:
-            nonlocal spent_ns
-            start = time.perf_counter_ns()
-            handover.take(index, output)
-            spent_ns += time.perf_counter_ns() - start
-
         before = built.before_call(seed)
         reseed(seed)
-        start_ns = time.perf_counter_ns()
-        samples = time_calls(built.module, pool, order, before, take)
-        end_ns = time.perf_counter_ns()
-        handover.answers()
-        wall_us = (end_ns - start_ns - spent_ns) / 1e3
-        self.handovers_us.append((spent_ns + time.perf_counter_ns() - end_ns) / 1e3 / len(order))
-        return [sample / 1e3 for sample in samples], wall_us
+        samples = time_calls(built.module, pool, order, before, handover.take)
+        return [sample / 1e3 for sample in samples]
 
 
 def entries_that_fit(held: HeldWorkload) -> int:

@@ -1,7 +1,7 @@
 """The nouns of the budget: rungs, verdicts, amounts, purses, decisions. Shared by tools, ledger and server."""
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
 
@@ -10,7 +10,7 @@ from kernelgate.tasks.model import Frozen
 
 def as_tuple(value: object) -> object:
     """JSON has lists where a frozen model has tuples."""
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 class Rung(StrEnum):

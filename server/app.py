@@ -3,10 +3,10 @@
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import mcp.types as types
 from mcp.server.context import ServerRequestContext
@@ -80,7 +80,7 @@ def build(open_services: OpenServices) -> Server[Services]:
     shown = face()
 
     @asynccontextmanager
-    async def lifespan(_: Server[Services]) -> AsyncIterator[Services]:
+    async def lifespan(_: Server[Services]) -> AsyncGenerator[Services]:
         async with open_services() as services:
             yield services
 
@@ -161,8 +161,9 @@ async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services
 def client_of(ctx: ServerRequestContext[Services]) -> tuple[str, str]:
     """Name and version that the client gave itself: for the ledger, never for authorisation."""
     meta: Mapping[str, Any] = ctx.meta or {}
-    info = meta.get("io.modelcontextprotocol/clientInfo")
-    if isinstance(info, Mapping):
+    info: Any = meta.get("io.modelcontextprotocol/clientInfo")
+    if isinstance(info, dict):
+        info = cast("dict[str, Any]", info)
         return str(info.get("name", ""))[:100], str(info.get("version", ""))[:100]
     params = ctx.session.client_params
     if params is None:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import platform
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def device_of(wish: str, *, threads: int, target: str) -> DeviceRef:
 
 
 @contextlib.contextmanager
-def _nvml() -> Iterator[Any]:
+def _nvml() -> Generator[Any]:
     """NVML while it is needed, or None where there is no driver."""
     import pynvml  # type: ignore[import-untyped]  # imported here: a server without a GPU never needs it
 
@@ -110,7 +110,8 @@ def environment_of(device: DeviceRef, precision: Precision, harness: str) -> Env
         "precision": precision,
     }
     if device.kind == "cuda":
-        gpu = next((g for g in list_gpus() if g["uuid"] == device.uid), {})
+        absent: dict[str, str] = {}
+        gpu = next((g for g in list_gpus() if g["uuid"] == device.uid), absent)
         facts |= {"uuid": device.uid, "name": gpu.get("name", ""), "driver": gpu.get("driver", "")}
     else:
         facts |= {"name": cpu_model()}

@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import mcp.types as types
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -117,11 +117,11 @@ def _always_sent(schema: Mapping[str, Any]) -> bool:
 def _without(node: Any, dropped: set[str], *, names: bool = False) -> Any:
     """A schema without some keywords; under `properties` and `$defs` the keys are names, not keywords."""
     if isinstance(node, list):
-        return [_without(item, dropped) for item in node]
+        return [_without(item, dropped) for item in cast("Sequence[Any]", node)]
     if not isinstance(node, dict):
         return node
     return {
         key: _without(value, dropped, names=not names and key in ("properties", "$defs"))
-        for key, value in node.items()
+        for key, value in cast("dict[str, Any]", node).items()
         if names or key not in dropped
     }

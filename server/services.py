@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -71,7 +71,7 @@ class Services:
     catalogue: Catalogue
     measuring: dict[Rung, AnyMeasuringTool]
     harness: str
-    _runners: dict[str, Runner] = field(default_factory=dict)
+    _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:
         """The worker of a device; its supervisor starts at the first request."""
@@ -334,7 +334,7 @@ def open_catalogue(settings: Settings) -> Catalogue:
 
 
 @contextlib.asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings) -> AsyncGenerator[Services]:
     """Open ledger and workshop, and close them again; raises `LedgerError` or `TaskError` with a sentence."""
     catalogue = open_catalogue(settings)
     ledger = LedgerThread(settings.ledger)

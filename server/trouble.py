@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from kernelgate.budget.errors import LedgerError
 from kernelgate.server.environment import NoSuchDevice
@@ -20,9 +20,10 @@ def say(sentence: str) -> int:
 
 def leaves(error: BaseException) -> list[BaseException]:
     """The exceptions of a group, or the exception itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
-    return [error]
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for inner in group.exceptions for leaf in leaves(inner)]
 
 
 def guarded(command: Callable[[], int]) -> int:

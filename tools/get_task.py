@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, JsonValue
 
 from kernelgate.budget.model import as_tuple
-from kernelgate.tasks.model import Frozen, Precision, Tolerance
+from kernelgate.tasks.model import Frozen, Override, Precision, Tolerance
 from kernelgate.tools.kit.book import Book
 from kernelgate.tools.kit.envelope import Answer, NextStep, WorkloadView
 from kernelgate.tools.kit.spec import BookTool
@@ -72,14 +72,12 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     )
 
 
-def _json(overrides: Mapping[str, object]) -> dict[str, JsonValue]:
-    def plain(value: object) -> JsonValue:
-        if isinstance(value, tuple | list):
-            return [plain(item) for item in value]
-        assert isinstance(value, int | float | bool | str)
-        return value
+def _json(overrides: Mapping[str, Override]) -> dict[str, JsonValue]:
+    return {name: _plain(value) for name, value in overrides.items()}
 
-    return {name: plain(value) for name, value in overrides.items()}
+
+def _plain(value: Override) -> JsonValue:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 TOOL: Final = BookTool(

@@ -9,7 +9,7 @@ from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import RungArgs
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.pairing import measure_pairs, prepare
+from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.timing_report import (
     OUTSIDE_CLOCK,
@@ -64,7 +64,7 @@ def measure(bench: Bench, plan: QuickPlan) -> TimingFacts:
         return TimingFacts(fault=fault)
     public = bench.workloads(held_out=False)
     chosen = public if len(public) < 2 else (public[0], public[-1])
-    timings = []
+    timings: list[WorkloadTiming] = []
     for index, workload in enumerate(chosen):
         bench.progress("timing", index, len(chosen))
         timing = prepare(bench, workload)

@@ -4,10 +4,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
 from rich.console import Console
 from rich.markup import escape
 
@@ -20,6 +21,13 @@ BUDGET: Final = {"device_s": 60.0, "deadline_s": 120.0, "precise_calls": 6}
 MARKS: Final = {"ok": "[green]+[/]", "failed": "[red]-[/]", "refused": "[yellow]![/]", "running": "[blue]~[/]"}
 
 
+def structure_of(result: CallToolResult) -> dict[str, Any]:
+    """The structure of a reply; raises RuntimeError with the text of an error."""
+    if result.is_error:
+        raise RuntimeError("".join(part.text for part in result.content if isinstance(part, TextContent)))
+    return cast("dict[str, Any]", result.structured_content)
+
+
 @dataclass(eq=False)
 class Agent:
     """The scripted agent: it knows what the replies told it, and nothing else."""
@@ -27,7 +35,7 @@ class Agent:
     client: Client
     console: Console
     run_id: str = ""
-    ids: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict[str, str])
     """Name of an idea → candidate id."""
     best: tuple[str, float] | None = None
 
@@ -39,14 +47,12 @@ class Agent:
                 status.update(f"{said} · {message or ''}")
 
             started = time.perf_counter()
-            result = await self.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
-            reply: dict[str, Any] = result.structured_content or {}
+            reply = structure_of(await self.client.call_tool(tool, dict(arguments), progress_callback=on_progress))
             while reply.get("status") == "running":
-                waited = await self.client.call_tool("job", {"job_id": reply["job_id"]}, progress_callback=on_progress)
-                reply = (waited.structured_content or {})["job"].get("reply") or reply
-        if result.is_error:
-            raise RuntimeError(result.content[0].text if result.content else f"{tool} failed")  # type: ignore[union-attr]  # the first part is text
-        cost = reply.get("cost", {})
+                waiting = {"job_id": reply["job_id"]}
+                waited = await self.client.call_tool("job", waiting, progress_callback=on_progress)
+                reply = structure_of(waited)["job"].get("reply", reply)
+        cost: dict[str, Any] = reply.get("cost", {})
         spent = f"{cost.get('charged_s', 0.0):6.3f} s charged" if "cost" in reply else ""
         mark = MARKS[reply["status"]]
         self.console.print(

@@ -17,7 +17,7 @@ class Idea(NamedTuple):
     @property
     def source(self) -> str:
         """Its file beside this module."""
-        return (files(__package__) / "candidates" / f"{self.name}.txt").read_text(encoding="utf-8")
+        return (files("kernelgate.server.demo") / "candidates" / f"{self.name}.txt").read_text(encoding="utf-8")
 
 
 IDEAS: Final = (

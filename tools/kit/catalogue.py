@@ -28,10 +28,13 @@ def find_tools() -> tuple[AnyTool, ...]:
     for module in sorted(pkgutil.iter_modules(kernelgate.tools.__path__), key=lambda m: m.name):
         if module.ispkg:
             continue
-        tool = getattr(importlib.import_module(f"kernelgate.tools.{module.name}"), "TOOL", None)
-        if not isinstance(tool, MeasuringTool | BookTool) or tool.name != module.name:
-            raise RuntimeError(f"tools/{module.name}.py must define TOOL with name={module.name!r}")
-        found.append(tool)
+        tool: object = getattr(importlib.import_module(f"kernelgate.tools.{module.name}"), "TOOL", None)
+        if not isinstance(tool, MeasuringTool | BookTool):
+            raise TypeError(f"tools/{module.name}.py must define TOOL")
+        known: AnyTool = tool
+        if known.name != module.name:
+            raise TypeError(f"tools/{module.name}.py must define TOOL with name={module.name!r}")
+        found.append(known)
     return tuple(found)
 
 

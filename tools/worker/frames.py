@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from pydantic import JsonValue
 
@@ -34,7 +34,7 @@ def decode(body: bytes) -> dict[str, JsonValue]:
         raise BrokenFrame(f"not JSON: {type(error).__name__}") from None
     if not isinstance(value, dict):
         raise BrokenFrame("not a JSON object")
-    return value
+    return cast("dict[str, JsonValue]", value)
 
 
 def encode(message: dict[str, JsonValue]) -> bytes:

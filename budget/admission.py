@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.model import PASSING, RUNG_BELOW, Decision, Promotion, Purse, RefusalKind, Rung
+from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused
 from kernelgate.budget.purse import shortage, trimmed
-from kernelgate.budget.records import AdmitRequest, Admitted, Refused, RunRecord
+from kernelgate.budget.records import RunRecord
 from kernelgate.budget.runs import Runs, purse_text
 from kernelgate.tasks.model import canonical_json
 

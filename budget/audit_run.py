@@ -170,7 +170,7 @@ class RunAudit:
             yield f"The decision of event {seq} does not replay to itself."
         if decision.saw != self._saw(event, decision):
             yield f"What the decision of event {seq} says it saw is not what the book said then."
-        if event["kind"] == "hold" and decision.saw.get("rank", 0) > decision.saw.get("cut", 0):  # type: ignore[operator]
+        if event["kind"] == "hold" and decision.saw.get("rank", 0) > decision.saw.get("cut", 0):  # type: ignore[operator]  # JSON numbers
             self._trails[event["environment_id"]].overlap_seqs.append(seq)
 
     def _saw(self, event: dict[str, Any], decision: Decision) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from kernelgate.budget.errors import LedgerError, UnknownId
-from kernelgate.budget.records import JobRecord, JobRequest, Json, Owner, Swept
+from kernelgate.budget.outcomes import Swept
+from kernelgate.budget.records import JobRecord, JobRequest, Json, Owner
 from kernelgate.budget.rows import insert
 from kernelgate.budget.spending import Spending
 from kernelgate.tasks.model import canonical_json

@@ -10,15 +10,9 @@ from kernelgate.budget.connection import Session
 from kernelgate.budget.errors import LedgerError, UnknownId
 from kernelgate.budget.history import Timing, fold_history
 from kernelgate.budget.model import PASSING, History, Purse, Rung, Scored, Verdict
+from kernelgate.budget.outcomes import LearnedPrice, Prices
 from kernelgate.budget.promotion import incumbent_of
-from kernelgate.budget.records import (
-    CandidateRecord,
-    LearnedPrice,
-    Prices,
-    ResultRecord,
-    RunRecord,
-    TaskRecord,
-)  # fmt: skip
+from kernelgate.budget.records import CandidateRecord, ResultRecord, RunRecord, TaskRecord
 from kernelgate.budget.rows import SampleRows, result_of, samples_of
 
 PRICE_PERCENTILE: Final = 0.9

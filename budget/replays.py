@@ -4,7 +4,8 @@ from typing import Final
 
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.model import Rung
-from kernelgate.budget.records import Refused, Replayed, ResultRecord
+from kernelgate.budget.outcomes import Refused, Replayed
+from kernelgate.budget.records import ResultRecord
 from kernelgate.budget.rows import insert, result_of, rows_of_result
 from kernelgate.budget.runs import purse_text
 from kernelgate.budget.spending import Spending

@@ -17,7 +17,7 @@ from kernelgate.budget.records import (
     QualificationRecord,
     RunRecord,
     RunRequest,
-)  # fmt: skip
+)
 from kernelgate.budget.rows import insert, insert_observation
 from kernelgate.tasks.model import Candidate, Task, canonical_json
 

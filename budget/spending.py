@@ -8,18 +8,9 @@ from kernelgate.budget.artifacts import Artifacts
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.errors import HoldClosed
 from kernelgate.budget.model import HOUSE, Amount, Purse, ReleaseReason, Rung, UnjudgedReason
+from kernelgate.budget.outcomes import Extended, Refused, Released, Settled
 from kernelgate.budget.purse import charge, overrun, plus, trimmed
-from kernelgate.budget.records import (
-    ArtifactInput,
-    Extended,
-    Head,
-    Json,
-    Refused,
-    Released,
-    ResultInput,
-    SampleInput,
-    Settled,
-)  # fmt: skip
+from kernelgate.budget.records import ArtifactInput, Head, Json, ResultInput, SampleInput
 from kernelgate.budget.rows import insert, insert_observation, insert_samples, rows_of_result
 from kernelgate.budget.runs import purse_text
 from kernelgate.tasks.model import canonical_json

@@ -21,20 +21,16 @@ from kernelgate.budget.model import (
     UnjudgedReason,
     Verdict,
 )  # fmt: skip
+from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
 from kernelgate.budget.records import (
-    AdmitRequest,
-    Admitted,
     ArtifactInput,
     CandidateRecord,
-    Extended,
-    Refused,
     ResultInput,
     ResultRecord,
     RunRecord,
     SampleInput,
     Score,
-    Settled,
-)  # fmt: skip
+)
 from kernelgate.server import advice
 from kernelgate.server.measure import measure, noise_floor
 from kernelgate.server.services import AnyMeasuringTool, Door, Services, device_amount

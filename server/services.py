@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
-from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, Replayed, ResultRecord, RunRecord
+from kernelgate.budget.outcomes import Replayed
+from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.environment import device_of, environment_of, harness_digest, target_of
 from kernelgate.server.ledger_thread import LedgerThread

@@ -16,13 +16,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "budget"))
 
-from book_scenario import ACCOUNT, ENVIRONMENT, TASK, Scenario, result_input, run_request  # noqa: E402
+from book_scenario import ACCOUNT, ENVIRONMENT, TASK, Scenario, result_input, run_request  # noqa: E402 -- after the line that makes the scenario importable
 
-from kernelgate.budget.audit import audit  # noqa: E402
-from kernelgate.budget.ledger import Ledger  # noqa: E402
-from kernelgate.budget.model import Amount, Budget, Rung  # noqa: E402
-from kernelgate.budget.records import AdmitRequest, Admitted, JobRequest, Owner  # noqa: E402
-from kernelgate.tasks.model import Candidate  # noqa: E402
+from kernelgate.budget.audit import audit  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.budget.ledger import Ledger  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.budget.model import Amount, Budget, Rung  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.budget.outcomes import AdmitRequest, Admitted  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.budget.records import JobRequest, Owner  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.tasks.model import Candidate  # noqa: E402 -- after the line that makes the scenario importable
 
 EVENTS = 100_000
 PROCESSES = 8

@@ -5,22 +5,19 @@ from pathlib import Path
 
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
+from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused, Settled
 from kernelgate.budget.records import (
-    AdmitRequest,
-    Admitted,
     CandidateRecord,
     Environment,
     JobRecord,
     JobRequest,
     Owner,
-    Refused,
     ResultInput,
     RunRecord,
     RunRequest,
     SampleInput,
     Score,
-    Settled,
-)  # fmt: skip
+)
 from kernelgate.tasks.model import Candidate, Task, Workload, sha256_hex
 
 TASK = Task(name="softmax", title="Row softmax", group="bundled", source="M = 4\n", workloads=(Workload(name="small"),))

@@ -7,7 +7,8 @@ from book_scenario import ACCOUNT, ENVIRONMENT, TARGET, TASK, run_request
 
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung
-from kernelgate.budget.records import AdmitRequest, Admitted, JobRequest, Owner
+from kernelgate.budget.outcomes import AdmitRequest, Admitted
+from kernelgate.budget.records import JobRequest, Owner
 from kernelgate.tasks.model import Candidate
 
 

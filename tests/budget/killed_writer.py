@@ -19,7 +19,8 @@ from book_scenario import ACCOUNT, ENVIRONMENT, TARGET, TASK, result_input, run_
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung
-from kernelgate.budget.records import AdmitRequest, Admitted, JobRequest, Owner
+from kernelgate.budget.outcomes import AdmitRequest, Admitted
+from kernelgate.budget.records import JobRequest, Owner
 from kernelgate.tasks.model import Candidate
 
 MOST_ACKNOWLEDGED = 3

@@ -9,8 +9,9 @@ from kernelgate.budget.artifacts import ArtifactGone
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import HoldClosed, IdempotencyConflict, UnknownId
 from kernelgate.budget.model import HOUSE, Amount, Budget, Rung, Verdict
+from kernelgate.budget.outcomes import Extended, Refused, Replayed
 from kernelgate.budget.reads import RunClosed
-from kernelgate.budget.records import ArtifactInput, Extended, Refused, Replayed, ResultInput
+from kernelgate.budget.records import ArtifactInput, ResultInput
 from kernelgate.budget.runs import UnknownRule
 from kernelgate.tasks.model import Candidate, sha256_hex
 

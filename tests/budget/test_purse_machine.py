@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
-from kernelgate.budget.records import Admitted, Extended
+from kernelgate.budget.outcomes import Admitted, Extended
 
 GRANTED_S = 10.0
 CALLS = 12

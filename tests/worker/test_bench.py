@@ -3,26 +3,8 @@
 from typing import Any
 
 import pytest
+from bench_tasks import HONEST, first_problem, forward, task
 
-from kernelgate.tasks.catalogue import Catalogue
-
-SOFTMAX = """
-import torch
-ROWS, COLS = 32, 64
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-def get_inputs():
-    return [torch.rand(ROWS, COLS)]
-def get_init_inputs():
-    return []
-"""
-HONEST = """
-import torch
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-"""
 WHOLE_CALL: list[list[Any]] = [
     ["load"],
     ["compare", "small", "normal"],
@@ -31,33 +13,6 @@ WHOLE_CALL: list[list[Any]] = [
     ["block", "candidate", 6, {"verify": True}],
     ["block", "candidate", 12, {"verify": True}],
 ]
-
-
-def task(source: str = SOFTMAX, **more: Any) -> dict[str, Any]:
-    return {
-        "name": "t", "title": "t", "group": "g", "source": source,
-        "workloads": [{"name": "small"}], "tolerances": {"float32": {"rtol": 1e-4, "atol": 1e-6}}, **more,
-    }  # fmt: skip
-
-
-def forward(body: str, before: str = "", init: str = "") -> str:
-    """A candidate whose `forward(self, x)` has this body."""
-    lines = "\n".join(f"        {line}" for line in body.splitlines())
-    more = f"    def __init__(self):\n        super().__init__()\n        {init}\n" if init else ""
-    return f"import torch\n{before}\nclass ModelNew(torch.nn.Module):\n{more}    def forward(self, x):\n{lines}\n"
-
-
-def first_problem(outcome: dict[str, Any]) -> str:
-    """The first wrong comparison or fault of a call."""
-    for result in outcome["results"]:
-        if result is None:
-            continue
-        if result["type"] == "Fault":
-            return str(result["kind"])
-        comparison = result.get("comparison") if result["type"] == "Block" else result
-        if comparison is not None and comparison.get("problem", "none") != "none":
-            return str(comparison["problem"])
-    return "none"
 
 
 def test_an_honest_candidate_passes_the_whole_call(conduct: Any) -> None:
@@ -338,80 +293,3 @@ def test_a_profile_names_operators(conduct: Any) -> None:
     assert any("softmax" in operator["name"] for operator in profile["operators"])
     assert profile["call_us"] > 0
     assert sum(operator["share"] for operator in profile["operators"]) <= 1.001
-
-
-def test_qualification_facts_tell_a_good_tolerance_from_a_useless_one(conduct: Any) -> None:
-    steps = [["reference", "small", "normal"], ["trials", "small", "normal"], ["ceilings"]]
-    good = conduct(task(), HONEST, steps)["results"]
-    assert good[0]["finite"]
-    assert good[0]["deterministic"]
-    assert good[0]["output_std"] > 0
-    assert good[0]["bytes_needed"] > 0
-    assert {trial["mutant"] for trial in good[1]} == {"zeros", "passthrough"}
-    assert not any(trial["passes"] for trial in good[1])
-    assert good[2]["copy_gb_s"] > 0
-    useless = conduct(task(tolerances={"float32": {"rtol": 0.0, "atol": 1.0}}), HONEST, steps)["results"]
-    assert {trial["mutant"]: trial["passes"] for trial in useless[1]}["zeros"]
-
-
-def test_a_task_without_toml_is_made_small_enough(conduct: Any) -> None:
-    source = SOFTMAX.replace("32, 64", "65536, 4096")
-    big = task(source, workloads=[{"name": "small", "shrink": True, "devices": ["cpu"]}])
-    outcome = conduct(big, HONEST, [["workloads", {"held_out": True}]])
-    facts = outcome["results"][0][0]
-    assert 1 << 20 < facts["bytes_in"] + facts["bytes_out"] <= 64 << 20
-
-
-BUNDLED = [entry for entry in Catalogue().names() if "/" not in entry]
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_each_bundled_reference_is_right_as_its_own_candidate(conduct: Any, name: str) -> None:
-    bundled = Catalogue().task(name)
-    candidate = bundled.source.replace("class Model(", "class ModelNew(")
-    smallest = conduct(bundled.model_dump(mode="json"), candidate, [["workloads", {"held_out": True}]])["results"][0][0]
-    compares = [["compare", smallest["name"], distribution] for distribution in bundled.distributions]
-    block = [["prepare", smallest["name"], 2], ["block", "candidate", 3, {"verify": True}]]
-    outcome = conduct(bundled.model_dump(mode="json"), candidate, [["load"], *compares, *block])
-    assert first_problem(outcome) == "none"
-
-
-def test_the_referee_serves_every_procedure_on_one_held_task(conduct: Any) -> None:
-    two = task(workloads=[{"name": "small"}, {"name": "hidden", "overrides": {"ROWS": 33}, "held_out": True}])
-    outcome = conduct(two, HONEST, [], serve=["check_correctness", "quick_time", "profile", "probe"])
-    check, quick, profile, probe = (reply["facts"] for reply in outcome["replies"])
-    assert {reply["op"] for reply in outcome["replies"]} == {"done"}
-    assert len(check["comparisons"]) == check["planned"] > 0
-    assert all(comparison["problem"] == "none" for comparison in check["comparisons"])
-    assert [timing["fault"] for timing in quick["timings"]] == [None]
-    assert len(quick["timings"][0]["pairs"]) > 1
-    assert profile["profile"]["operators"]
-    assert probe["well"]
-    assert outcome["replies"][1]["prepare_s"] > 0
-    assert "checking" in outcome["stages"]
-
-
-def test_a_task_that_fails_is_a_finding_of_its_qualification_and_a_fault_of_any_other_call(conduct: Any) -> None:
-    broken = task(
-        SOFTMAX.replace("return torch.softmax", "raise ValueError('unfinished')\n        return torch.softmax")
-    )
-    outcome = conduct(broken, HONEST, [], serve=["qualify", "check_correctness"])
-    qualified, checked = outcome["replies"]
-    assert "ValueError: unfinished" in qualified["facts"]["error"]
-    assert checked["op"] == "failed"
-    assert "ValueError: unfinished" in checked["error"]
-
-
-def test_a_reference_that_writes_into_its_inputs_does_not_qualify(conduct: Any) -> None:
-    rude = task(SOFTMAX.replace("return torch.softmax(x", "return torch.softmax(x.add_(1)"))
-    (reply,) = conduct(rude, HONEST, [], serve=["qualify"])["replies"]
-    assert "writes into its inputs" in reply["facts"]["error"]
-
-
-def test_a_task_larger_than_the_memory_is_refused_with_its_bytes(conduct: Any) -> None:
-    huge = task(SOFTMAX.replace("32, 64", "1 << 20, 1 << 20"))
-    qualified, checked = conduct(huge, HONEST, [], serve=["qualify", "check_correctness"])["replies"]
-    assert qualified["facts"]["bytes_needed"] > 1 << 42
-    assert 0 < qualified["facts"]["bytes_allowed"] < 1 << 42
-    assert checked["op"] == "failed"
-    assert "bytes of memory" in checked["error"]

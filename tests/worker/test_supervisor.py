@@ -41,7 +41,7 @@ def family(runner: SupervisorRunner) -> set[int]:
 
 
 async def call(runner: SupervisorRunner, folder: Path, source: str | None, *ask: str, **rest: object) -> WorkerReply:
-    return await runner.run(make_request(folder / "state", source, *ask, **rest), ignore)  # type: ignore[arg-type]
+    return await runner.run(make_request(folder / "state", source, *ask, **rest), ignore)  # type: ignore[arg-type]  # keywords of any kind
 
 
 async def test_a_call_brings_back_facts_log_times_and_how_it_ended(runner: SupervisorRunner, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def find_tools() -> tuple[AnyTool, ...]:
         tool: object = getattr(importlib.import_module(f"kernelgate.tools.{module.name}"), "TOOL", None)
         if not isinstance(tool, MeasuringTool | BookTool):
             raise TypeError(f"tools/{module.name}.py must define TOOL")
-        known: AnyTool = tool
+        known: Any = tool
         if known.name != module.name:
             raise TypeError(f"tools/{module.name}.py must define TOOL with name={module.name!r}")
         found.append(known)

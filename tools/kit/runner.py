@@ -221,7 +221,7 @@ class SupervisorRunner:
         mine.settimeout(0)
         with theirs:
             try:
-                process = subprocess.Popen(  # noqa: S603, RUF100
+                process = subprocess.Popen(
                     self._options.command(theirs.fileno(), self._device, self._state_dir.resolve()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

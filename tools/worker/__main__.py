@@ -35,7 +35,7 @@ class _Start:
 def main(arguments: list[str]) -> None:
     """Import what children need, then serve until the server's socket closes."""
     options = _options().parse_args(arguments)
-    os.set_inheritable(options.server, False)  # noqa: FBT003
+    os.set_inheritable(options.server, False)  # noqa: FBT003 -- the standard library takes it by position
     confine.become_subreaper()
     device = DeviceRef.model_validate_json(options.device)
     parts = load_parts(options.parts)
@@ -82,7 +82,7 @@ def _replace(server: int, arguments: list[str], requests: list[WorkerRequest], r
         _write_all(unanswered, frames.encode(request.model_dump(mode="json")))
     _write_all(unanswered, rest)
     for descriptor in (server, unanswered):
-        os.set_inheritable(descriptor, True)  # noqa: FBT003
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 -- the standard library takes it by position
     kept = arguments[: arguments.index("--resumed")] if "--resumed" in arguments else arguments
     command = [sys.executable, "-P", "-m", "kernelgate.tools.worker", *kept, "--resumed", str(unanswered)]
     os.execv(sys.executable, command)

@@ -310,9 +310,9 @@ def _be_child(plan: Plan, report: int) -> None:
     Path("/proc/self/oom_score_adj").write_text(str(plan.walls.limits.oom_score_adj))
     confine.confine(plan.walls)
     confine.die_with_parent()
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 -- the stream of the whole process
+    sys.stdout = open(1, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 -- the stream of the whole process
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 -- the stream of the whole process
     faulthandler.enable(2)
     _say(report, "begun")
     os.close(report)

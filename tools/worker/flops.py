@@ -26,7 +26,7 @@ with _without_triton():
     from torch.utils.flop_counter import flop_registry
 
 
-class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """While active, adds up matrix products, convolutions and attention in `total`.
 
     Lighter than `FlopCounterMode`, whose first operation imports torch's compiler (1–3 s).
@@ -34,7 +34,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         """Nothing counted yet."""
-        super().__init__()  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch  # pyright: ignore[reportUnknownMemberType]
         self.total = 0
 
     def __torch_dispatch__(

@@ -100,7 +100,7 @@ def reseed(seed: int) -> None:
     Not `torch.manual_seed`, which formats a traceback for CUDA's first use later: 0.6 ms a call.
     """
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # of torch
         torch.cuda.manual_seed_all(seed)
 
 

@@ -82,7 +82,7 @@ def apply_policy(precision: Precision, threads: int) -> None:
     keep_freed_memory()
     allow = precision == "tf32"
     torch.set_float32_matmul_precision("high" if allow else "highest")
-    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]  # of torch
         torch.backends.cuda.matmul.allow_tf32 = allow
         torch.backends.cudnn.allow_tf32 = allow
     torch.set_num_threads(threads)

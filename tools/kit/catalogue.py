@@ -28,13 +28,10 @@ def find_tools() -> tuple[AnyTool, ...]:
     for module in sorted(pkgutil.iter_modules(kernelgate.tools.__path__), key=lambda m: m.name):
         if module.ispkg:
             continue
-        tool: object = getattr(importlib.import_module(f"kernelgate.tools.{module.name}"), "TOOL", None)
-        if not isinstance(tool, MeasuringTool | BookTool):
-            raise TypeError(f"tools/{module.name}.py must define TOOL")
-        known: Any = tool
-        if known.name != module.name:
+        tool: Any = getattr(importlib.import_module(f"kernelgate.tools.{module.name}"), "TOOL", None)
+        if type(tool) not in (MeasuringTool, BookTool) or tool.name != module.name:
             raise TypeError(f"tools/{module.name}.py must define TOOL with name={module.name!r}")
-        found.append(known)
+        found.append(tool)
     return tuple(found)
 
 

@@ -147,15 +147,20 @@ def test_a_candidate_that_is_wrong_or_hostile_gets_its_verdict_and_the_next_call
         assert verdict == "crashed"
         assert reply["verdict"] == "build_failed"
     assert reply["next_steps"][0]["tool"] == "compile"
-    right = (
-        live.submit(run_id, FUSED, up_to="check_correctness", fresh=False, wait_s=60)
-        if False
-        else live.call("compile", run_id=run_id, source=forward(FUSED), up_to="check_correctness", wait_s=60)
-    )
+    right = live.call("compile", run_id=run_id, source=forward(FUSED), up_to="check_correctness", wait_s=60)
     assert right["verdict"] == "correct"
 
 
-def test_a_hang_is_stopped_at_the_rungs_limit_and_answered_from_the_book_afterwards(live: Live) -> None:
+def test_a_candidate_that_is_known_to_crash_is_answered_from_the_book(live: Live) -> None:
+    body = "import os\nos.kill(os.getpid(), 6)"
+    first = live.submit(live.run(), body, up_to="check_correctness", wait_s=60)
+    again = live.submit(live.run(), body, up_to="check_correctness", wait_s=60)
+    assert first["status"] == again["status"] == "failed"
+    assert again["replayed"]
+    assert again["cost"]["charged_s"] == 0
+
+
+def test_a_hang_is_cancelled_by_its_job_and_leaves_no_hold_open(live: Live) -> None:
     run_id = live.run()
     body = "import os\nwhile type(x).__name__ == 'Tensor':\n    pass\nreturn x"
     reply = live.submit(run_id, body, up_to="check_correctness", wait_s=1)

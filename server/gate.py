@@ -88,8 +88,11 @@ class Gate:
         door = await self._services.door(
             run, candidate, fresh=getattr(args, "fresh", False), override_reason=getattr(args, "override_reason", None)
         )
+        known = () if door.fresh else await self._from_book(door, rungs)
+        if known and (len(known) == len(rungs) or not known[-1].passed):
+            return await self._reply(tool, door, list(known))
         job = await self._services.join_or_start(
-            door, tool.name, settings, lambda job: self._work(job, tool, door, rungs)
+            door, tool.name, settings, lambda job: self._work(job, tool, door, known, rungs[len(known) :])
         )
         if isinstance(job, str):
             return await self._running(tool, run, candidate, job, "it runs in another server process")
@@ -130,10 +133,23 @@ class Gate:
             ledger_head=await self._services.head(),
         )
 
-    async def _work(
-        self, job: Job, tool: AnyMeasuringTool, door: Door, rungs: tuple[Rung, ...]
-    ) -> dict[str, JsonValue]:
+    async def _from_book(self, door: Door, rungs: tuple[Rung, ...]) -> tuple[Passage, ...]:
+        """The first rungs of a climb that the book can answer: no job is needed for them."""
         passages: list[Passage] = []
+        for rung in rungs:
+            tool = self._services.measuring[rung]
+            stored = await self._services.replay(door, tool, await self._services.plan(tool, door))
+            if stored is None:
+                break
+            passages.append(_replayed(tool, stored))
+            if not passages[-1].passed:
+                break
+        return tuple(passages)
+
+    async def _work(
+        self, job: Job, tool: AnyMeasuringTool, door: Door, known: tuple[Passage, ...], rungs: tuple[Rung, ...]
+    ) -> dict[str, JsonValue]:
+        passages = list(known)
         for rung in rungs:
             passages.append(await self._climb(job, door, rung))
             if not passages[-1].passed or job.cancel_wanted:
@@ -141,7 +157,7 @@ class Gate:
         return await self._reply(tool, door, passages)
 
     async def _climb(self, job: Job, door: Door, rung: Rung) -> Passage:
-        """One rung: refused here, answered from the book, or admitted and measured."""
+        """One rung that the book could not answer: refused here, or admitted and measured."""
         tool = self._services.measuring[rung]
         absent = advice.not_here(rung, door.candidate.language, door.device.kind)
         if absent:
@@ -149,10 +165,6 @@ class Gate:
             await self._services.refuse(door, rung, job.job_id, "not_here", why, "a GPU")
             return _refused(rung, "not_here", why, "a GPU")
         plan = await self._services.plan(tool, door)
-        if not door.fresh:
-            stored = await self._services.replay(door, tool, plan, job.job_id)
-            if stored is not None:
-                return _from_book(tool, stored)
         hold = await self._services.hold_for(tool, door)
         admitted = await self._services.ledger.do(
             lambda ledger: ledger.admit(
@@ -298,7 +310,7 @@ def _refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:
     return Passage(rung, None, f"refused ({kind}): {why}", None, refusal, Cost(free_because="a refusal costs nothing"))
 
 
-def _from_book(tool: AnyMeasuringTool, stored: ResultRecord) -> Passage:
+def _replayed(tool: AnyMeasuringTool, stored: ResultRecord) -> Passage:
     report = tool.report.model_validate_json(canonical_json(stored.report))
     cost = Cost(free_because="answered from the book: the same source was measured in this environment before")
     return Passage(tool.rung, stored.verdict, report.summary, report, None, cost, replayed=True)

@@ -191,7 +191,7 @@ class Services:
         """Of what the caller could vary; a noise floor that was measured again changes no key."""
         return sha256_hex(canonical_json(plan.model_dump(mode="json", exclude={"floor"})))
 
-    async def replay(self, door: Door, tool: AnyMeasuringTool, plan: Frozen, job_id: str) -> ResultRecord | None:
+    async def replay(self, door: Door, tool: AnyMeasuringTool, plan: Frozen) -> ResultRecord | None:
         """The stored answer of the same source on the same rung in the same environment, now also a row of this run."""
         environment_id = door.environment_at(tool.rung).environment_id
 
@@ -205,7 +205,7 @@ class Services:
                 return None
             replayed = ledger.record_replay(
                 account=door.account, run_id=door.run.run_id, candidate_id=door.candidate.candidate_id,
-                source_result_id=found.result_id, job_id=job_id, environment_of_below=door.target.environment_id,
+                source_result_id=found.result_id, environment_of_below=door.target.environment_id,
             )  # fmt: skip
             # Refused where a rung below is missing in this run: then the gate's own admit says so.
             return replayed.result if isinstance(replayed, Replayed) else None

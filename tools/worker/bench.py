@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import torch
@@ -32,6 +32,8 @@ from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.structure import encode, leaves
 
+VERIFIED_OUTPUTS: Final = 2
+"""Outputs of a verified row that are compared: each costs a call of the reference."""
 REMEMBERED_BYTES: Final = 64 << 20
 """Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
@@ -356,18 +358,21 @@ class RefereeBench:
         return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(walls_us), comparison
 
     def _verify(self, ready: ReadyWorkload, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
+        """Judge the last output and a few that are drawn now: all were put in place, none knows which is looked at."""
+        drawn = self._secret.sample(range(len(order)), min(VERIFIED_OUTPUTS - 1, len(order)))
         worst: Comparison | None = None
-        previous: list[torch.Tensor] = []
-        for index in order:
-            entry = ready.pool.entries[index]
+        for position in {len(order) - 1, *drawn}:
+            entry = ready.pool.entries[order[position]]
             expected = ready.held.expect(entry.drawn.arguments, seed)
-            question = Question(self._task, ready.held.name, "original", expected, previous)
-            found = judge_answer(question, entry, _claims_of(ran, index))
+            question = Question(self._task, ready.held.name, "original", expected)
+            found = judge_answer(question, entry, _claims_of(ran, order[position]))
             if found.problem != "none":
-                return found
+                before = ready.pool.entries[order[position - 1]]
+                previous = ready.held.expect(before.drawn.arguments, seed)
+                tensors = [leaf for _, leaf in leaves(previous) if isinstance(leaf, torch.Tensor)]
+                return judge_answer(replace(question, previous=tensors), entry, _claims_of(ran, order[position]))
             if worst is None or found.worst_abs > worst.worst_abs:
                 worst = found
-            previous = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
         assert worst is not None
         return worst
 

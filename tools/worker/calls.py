@@ -71,19 +71,14 @@ class Call:
         )
 
 
-async def conduct(
-    call: Call, conductor: Conductor, message: Message, descriptors: list[int], grace_s: float = ANSWER_GRACE_S
-) -> None:
-    """Send the call and wait for its end: answered, cut at its cap or by a cancel, or lost.
+async def conduct(call: Call, conductor: Conductor, answer: "asyncio.Future[Message]", grace_s: float) -> None:
+    """Wait for the end of a call that was sent: answered, cut at its cap or by a cancel, or lost.
 
     The candidate is killed when time is up; its conductor sees the end of their socket and still answers. One that
-    does not is killed too.
+    does not is a fault.
     """
-    answer = conductor.expect(call.request.request_id, call.candidate, call.progress)
     cancel = asyncio.ensure_future(call.cancelled.wait())
     try:
-        if message:
-            conductor.send(message, descriptors)
         await asyncio.wait((answer, cancel), timeout=call.request.cap_s, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             call.cut = "cancelled" if cancel.done() else "cap_reached"
@@ -94,8 +89,6 @@ async def conduct(
             call.candidate.kill()
             await asyncio.wait((answer,), timeout=grace_s)
         _take(call, conductor, answer, grace_s)
-    except ValueError as error:
-        call.fault = f"The request does not fit a frame: {error}."
     finally:
         cancel.cancel()
 

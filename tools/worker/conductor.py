@@ -98,6 +98,7 @@ class Conductor:
         self._lost = self._lost or f"The {self.name} was lost: {why or 'it ended'}." + (f"\n{log}" if log else "")
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConductorLost(self._lost))
+            self._answer.exception()  # whoever waits gets it; nobody has to
 
 
 def _ignore(progress: Progress) -> None:

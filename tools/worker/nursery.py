@@ -67,15 +67,23 @@ class Nursery:
         await call.candidate.begun(BEGIN_LIMIT_S)
         return caches
 
-    async def builder(self, call: Call, caches: Caches, candidate: socket.socket) -> Conductor:
-        """Fork the builder of a compile; `candidate` is copied into it."""
+    async def builder(
+        self, call: Call, caches: Caches, candidate: socket.socket
+    ) -> tuple[Conductor, "asyncio.Future[Message]"]:
+        """Fork the builder of a compile, which starts at once; its answer is already expected when it does.
+
+        `candidate`, the builder's end of the socket to the candidate, is copied into it.
+        """
         scratch = self._scratch_of(call)
         control, theirs = socket.socketpair()
         request = call.request.model_dump(mode="json")
         with theirs:
             body = partial(self._parts.builder_serve, theirs, request, candidate)
             walls = self._roles.builder(scratch, caches)
-            return await self._conductor(Plan("builder", walls, body, (theirs, candidate)), control)
+            builder = await self._conductor(Plan("builder", walls, body, (theirs, candidate)), control)
+        answer = builder.expect(call.request.request_id, call.candidate, call.progress)
+        await self._begun(builder)
+        return builder, answer
 
     async def referee(self) -> tuple[Conductor, Path]:
         """Fork the referee; remove its scratch when it has ended."""
@@ -85,8 +93,11 @@ class Nursery:
         control, theirs = socket.socketpair()
         with theirs:
             body = partial(self._parts.referee_serve, theirs)
-            plan = Plan("referee", self._roles.referee(scratch, caches), body, (theirs,))
-            return await self._conductor(plan, control), scratch
+            referee = await self._conductor(
+                Plan("referee", self._roles.referee(scratch, caches), body, (theirs,)), control
+            )
+        await self._begun(referee)
+        return referee, scratch
 
     async def end(self, conductor: Conductor) -> None:
         """Kill a conductor and forget it."""
@@ -122,17 +133,17 @@ class Nursery:
 
     async def _conductor(self, plan: Plan, control: socket.socket) -> Conductor:
         try:
-            child = await self._fork(plan)
+            return Conductor(plan.name, await self._fork(plan), control)
         except (CannotFork, MustReplace):
             control.close()
             raise
-        conductor = Conductor(plan.name, child, control)
+
+    async def _begun(self, conductor: Conductor) -> None:
         try:
-            await child.begun(BEGIN_LIMIT_S)
+            await conductor.child.begun(BEGIN_LIMIT_S)
         except CannotFork:
             await self.end(conductor)
             raise
-        return conductor
 
     async def _fork(self, plan: Plan) -> Child:
         if self._unforkable:

@@ -143,7 +143,7 @@ class Supervisor:
         except MustReplace:
             self._replacing = True
             self._carried.append(call.request)
-        except (CannotFork, OSError) as error:
+        except (CannotFork, OSError, ValueError) as error:
             call.fault = f"The supervisor could not run the call: {error}"
             self._send_reply(call.reply())
         except Exception as error:  # noqa: BLE001  whatever it is, the request gets its one reply
@@ -254,7 +254,9 @@ class Supervisor:
                 call.exit = ChildExit(kind="cancelled")
                 return
             descriptors = [mine.fileno()] if mine is not None else []
-            await conduct(call, referee, _call_frame(call.request), descriptors, self._settings.grace_s)
+            answer = referee.expect(call.request.request_id, call.candidate, call.progress)
+            referee.send(_call_frame(call.request), descriptors)
+            await conduct(call, referee, answer, self._settings.grace_s)
             call.exit = await classify(call)
             if call.fault or (call.cut and call.candidate is None):
                 await self._end_referee()
@@ -314,8 +316,8 @@ class Supervisor:
         try:
             caches = await self._nursery.candidate(call, theirs, "trace")
             with mine.dup() as copy:
-                builder = await self._nursery.builder(call, caches, copy)
-                await conduct(call, builder, {}, [], self._settings.grace_s)
+                builder, answer = await self._nursery.builder(call, caches, copy)
+                await conduct(call, builder, answer, self._settings.grace_s)
                 call.exit = await classify(call)
         finally:
             mine.close()

@@ -45,19 +45,19 @@ class FunnelRow(Frozen):
 
 
 class Savings(Frozen):
-    """The ladder against measuring every candidate precisely."""
+    """The ladder against timing every correct candidate precisely. Checking costs the same either way."""
 
     candidates: int
     never_precise: int
-    """Candidates that were not measured precisely."""
+    """Candidates that quick timed, so that precise could have, and precise did not."""
     precise_device_s_median: float | None
     """Of the precise calls that were made; None before the first."""
-    cheap_device_s: float
-    """What check and quick cost together."""
+    quick_device_s: float
+    """What the quick rung cost: without the ladder it would not be needed."""
     spent_device_s: float
     """What all rungs cost."""
     saved_device_s: float | None
-    """`never_precise` × the median, less the cheap rungs; negative if the ladder did not pay."""
+    """`never_precise` × the median, less the quick rung; negative if the ladder did not pay."""
 
 
 def leaderboard(ledger: Ledger, run_id: str, *, limit: int = 20) -> tuple[LeaderboardRow, ...]:
@@ -80,21 +80,22 @@ def funnel(ledger: Ledger, run_id: str) -> tuple[FunnelRow, ...]:
 def savings(ledger: Ledger, run_id: str) -> Savings:
     """What was saved against measuring everything precisely."""
     costs = ledger.query(
-        "SELECT candidate_id, rung, gpu_s + cpu_s AS device_s, replay_of FROM results WHERE run_id = ?", run_id
+        "SELECT candidate_id, rung, ratio, gpu_s + cpu_s AS device_s, replay_of FROM results WHERE run_id = ?", run_id
     )
     (found,) = ledger.query("SELECT count(*) AS n FROM candidates WHERE run_id = ?", run_id)
     precise = {row["candidate_id"] for row in costs if row["rung"] == Rung.precise}
+    quick = {row["candidate_id"] for row in costs if row["rung"] == Rung.quick and row["ratio"] is not None}
     measured = [row["device_s"] for row in costs if row["rung"] == Rung.precise and row["replay_of"] is None]
-    cheap_s = sum(row["device_s"] for row in costs if row["rung"] in (Rung.check, Rung.quick))
+    quick_s = sum(row["device_s"] for row in costs if row["rung"] == Rung.quick)
     median_s = statistics.median(measured) if measured else None
-    never = found["n"] - len(precise)
+    never = len(quick - precise)
     return Savings(
         candidates=found["n"],
         never_precise=never,
         precise_device_s_median=median_s,
-        cheap_device_s=float(cheap_s),
+        quick_device_s=float(quick_s),
         spent_device_s=float(sum(row["device_s"] for row in costs)),
-        saved_device_s=None if median_s is None else never * median_s - cheap_s,
+        saved_device_s=None if median_s is None else never * median_s - quick_s,
     )
 
 

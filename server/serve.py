@@ -43,6 +43,7 @@ def run_stdio(settings: Settings) -> int:
         return say(f"the data folder {settings.data_dir} cannot be used: {error.strerror}; name another with --data")
 
     def serving() -> int:
+        log.info("serving from %s", settings.data_dir)
         anyio.run(_serve, settings)
         return 0
 

@@ -12,6 +12,8 @@ from kernelgate.tasks.source_scan import scan_files
 
 MAX_SOURCE_BYTES: Final = 1 << 19
 """Largest candidate, all files together (512 KiB): a frame between processes holds 1 MiB of JSON."""
+MAX_ENCODED_BYTES: Final = 3 << 18
+"""The same as JSON, where quotes and control characters take more room (768 KiB): the task shares the frame."""
 MAX_CANDIDATE_FILES: Final = 32
 ENTRY_FILE: Final = "candidate.py"
 """The file of a candidate that defines `ModelNew`."""
@@ -176,6 +178,12 @@ class Candidate(Frozen):
                 text.encode("utf-8")
             except UnicodeEncodeError:
                 raise ValueError(f"{name} is not valid UTF-8 text") from None
+        encoded = len(canonical_json(dict(self.files)).encode())
+        if encoded > MAX_ENCODED_BYTES:
+            raise ValueError(
+                f"the source has {encoded:,} bytes as JSON; at most {MAX_ENCODED_BYTES:,} are taken:"
+                " leave out control characters and quotes"
+            )
         return self
 
     @property

@@ -79,11 +79,22 @@ class Agent:
             return
         reply = await self.call("precise_time", {"candidate_id": candidate_id}, f"{idea.name}: precise")
         if reply["status"] == "refused":
-            allowed = next(step for step in reply["next_steps"] if step["allowed"])
-            self.console.print(f"  refused; the reply offers {allowed['tool']}: {escape(allowed['why'])}")
+            await self.follow(next(step for step in reply["next_steps"] if step["allowed"]))
         ratio = reply.get("report", {}).get("ratio")
         if reply.get("verdict") == "faster" and ratio and (self.best is None or ratio > self.best[1]):
             self.best = (candidate_id, ratio)
+
+    async def follow(self, step: dict[str, Any]) -> None:
+        """Take the step that a refusal offers instead."""
+        self.console.print(f"  refused; the reply offers {step['tool']} instead: {escape(step['why'])}")
+        if step["tool"] == "profile":
+            await self.profile(step["arguments"]["candidate_id"], "profile, as offered")
+
+    async def profile(self, candidate_id: str, said: str) -> None:
+        """Profile a candidate and print what to change."""
+        report = (await self.call("profile", {"candidate_id": candidate_id}, said)).get("report", {})
+        for finding in report.get("findings", []):
+            self.console.print(f"  {escape(finding['evidence'])}. Try: {escape(finding['change'])}.")
 
     async def play(self) -> None:
         """The whole script."""
@@ -94,9 +105,7 @@ class Agent:
         for idea in IDEAS:
             await self.try_idea(idea)
         if self.best is not None:
-            report = (await self.call("profile", {"candidate_id": self.best[0]}, "profile the best")).get("report", {})
-            for finding in report.get("findings", []):
-                self.console.print(f"  {escape(finding['evidence'])}. Try: {escape(finding['change'])}.")
+            await self.profile(self.best[0], "profile the best")
         await self.call("get_budget", {"run_id": self.run_id}, "get_budget")
 
 

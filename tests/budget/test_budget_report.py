@@ -46,10 +46,10 @@ def test_the_funnel_counts_who_entered_passed_failed_and_was_refused(book: Scena
     assert rows[Rung.check].device_s == 2.5
 
 
-def test_savings_are_what_the_unmeasured_would_have_cost_less_the_cheap_rungs(book: Scenario) -> None:
+def test_savings_are_what_the_timeable_would_have_cost_precisely_less_the_quick_rung(book: Scenario) -> None:
     saved = savings(book.ledger, "r1")
-    assert (saved.candidates, saved.never_precise, saved.precise_device_s_median) == (7, 5, 0.5)
-    assert (saved.cheap_device_s, saved.spent_device_s, saved.saved_device_s) == (4.5, 5.5, 5 * 0.5 - 4.5)
+    assert (saved.candidates, saved.never_precise, saved.precise_device_s_median) == (7, 1, 0.5)
+    assert (saved.quick_device_s, saved.spent_device_s, saved.saved_device_s) == (2.0, 5.5, 1 * 0.5 - 2.0)
 
 
 def test_savings_are_not_invented_before_the_first_precise_call(tmp_path: Path) -> None:

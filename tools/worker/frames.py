@@ -39,7 +39,7 @@ def decode(body: bytes) -> dict[str, JsonValue]:
 
 def encode(message: dict[str, JsonValue]) -> bytes:
     """Length and body; raises ValueError for NaN, infinity or more than 1 MiB."""
-    body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
     if len(body) > FRAME_LIMIT_BYTES:
         raise ValueError(f"a frame of {len(body):,} bytes; at most {FRAME_LIMIT_BYTES:,}")
     return _LENGTH.pack(len(body)) + body

@@ -1,4 +1,4 @@
-"""Memory that the referee lends to the candidate, behind a small port: memfd and mmap on the CPU.
+"""Memory that the referee lends to the candidate, behind a small port: memfd and mmap on the CPU (`cuda_lending`: GPU).
 
 A parcel is one piece of shared memory that holds several tensors, each storage aligned. It is new for each loan, so
 its values and pages are new too. Nothing that lies in it is trusted; expected outputs never lie in it.
@@ -33,10 +33,18 @@ class Loan:
     """To be sent beside the parcel's description, then closed with `close_descriptor`."""
     tensors: tuple[torch.Tensor, ...]
     """The lender's view of the same memory, one per view of the parcel."""
+    memory: object = None
+    """What owns the memory where the tensors do not: keep the loan as long as they are used."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What is sent beside the parcel's description; nothing where it says all."""
+        return (self.descriptor,) if self.descriptor >= 0 else ()
 
     def close_descriptor(self) -> None:
         """After the hand-over; both mappings stay."""
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 class Lender(Protocol):
@@ -57,13 +65,17 @@ class Borrower(Protocol):
         """The tensors of a parcel; closes the descriptor. Raises OSError or ValueError."""
         ...
 
+    def release(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        """Give back what `open` returned: these tensors must not be used any more."""
+        ...
+
 
 class MemfdLender:
     """Lends sealed memfds to a process on the same CPU."""
 
     def lend(self, copied: Sequence[torch.Tensor], blank: Sequence[torch.Tensor]) -> Loan:
         """See `Lender`. Inputs are mapped writable: a candidate that writes into them gets a verdict, not a crash."""
-        views, end = _laid_out(copied, blank)
+        views, end = laid_out(copied, blank)
         size = max(end, mmap.PAGESIZE)
         descriptor = os.memfd_create("lent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -96,10 +108,13 @@ class MemfdBorrower:
             os.close(descriptor)
         return _tensors(parcel, memory)
 
+    def release(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        """See `Borrower`. The mapping goes with the last tensor on it."""
+
 
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage as a flat uint8 tensor on the same memory."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def aligned(size_bytes: int) -> int:
@@ -107,8 +122,8 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def _laid_out(copied: Sequence[torch.Tensor], blank: Sequence[torch.Tensor]) -> tuple[tuple[View, ...], int]:
-    """Where each tensor goes, and the end of the last."""
+def laid_out(copied: Sequence[torch.Tensor], blank: Sequence[torch.Tensor]) -> tuple[tuple[View, ...], int]:
+    """Where each tensor goes in a parcel, and the end of the last, bytes."""
     views: list[View] = []
     starts: dict[int, int] = {}
     end = 0

@@ -45,10 +45,12 @@ class View(Frozen):
 
 
 class Parcel(Frozen):
-    """Lent memory: one descriptor beside the frame, and the tensors that lie in it."""
+    """Lent memory: one descriptor beside the frame or, on a GPU, a handle; and the tensors that lie in it."""
 
     size_bytes: int = Field(gt=0)
     views: Annotated[tuple[View, ...], BeforeValidator(as_tuple)]
+    handle: ShortText = ""
+    """Of an allocation on a GPU, in hexadecimal."""
 
 
 class TensorNode(Frozen):
@@ -129,10 +131,17 @@ class Lend(Frozen):
     entries: Annotated[tuple[Entry, ...], BeforeValidator(as_tuple)]
 
 
+class Forget(Frozen):
+    """Give all entries of the input pool back: their memory is about to be freed."""
+
+    op: Literal["forget"] = "forget"
+
+
 class Run(Frozen):
     """Call `forward` on pool entries in this order and put each answer in place behind its call.
 
-    Around each call go the bytes of `signals`; the answer's frame comes after the last one.
+    Around each call go the bytes of `signals`, or with `block` around all calls together; the answer's frame comes
+    after the last one.
     """
 
     op: Literal["run"] = "run"
@@ -143,6 +152,10 @@ class Run(Frozen):
     """Before each call: the reference uses random numbers."""
     restore: bool
     """Put the buffers back before each call: the reference changes its own."""
+    block: bool = False
+    """On a GPU: the calls are enqueued one behind the other, and awaited together."""
+    sleep_us: float = Field(default=0.0, ge=0, le=1e6)
+    """For so long the device sleeps first, so that the calls are enqueued before the first begins."""
 
 
 class ProfileCalls(Frozen):
@@ -169,7 +182,7 @@ class TraceWorkload(Frozen):
     """At most so many configurations are compiled in this trace."""
 
 
-Question: TypeAlias = Load | Construct | Lend | Run | ProfileCalls | TraceWorkload
+Question: TypeAlias = Load | Construct | Lend | Forget | Run | ProfileCalls | TraceWorkload
 
 
 class Done(Frozen):
@@ -210,6 +223,12 @@ class Ran(Frozen):
 
     samples_ns: Annotated[tuple[Annotated[int, Field(ge=0, le=10**15)], ...], BeforeValidator(as_tuple)]
     answers: Annotated[tuple[EntryAnswer, ...], BeforeValidator(as_tuple)]
+    enqueue_us: float = Field(default=0.0, ge=0, le=1e9)
+    """Of a block on a GPU: how long enqueueing it took on the host."""
+    covered: bool = True
+    """Of a block on a GPU: all calls were enqueued before the first began."""
+    compilations: int = Field(default=0, ge=0, le=10**9)
+    """Kernels that were compiled or loaded for the first time during these calls."""
 
 
 class Profiled(Frozen):
@@ -217,6 +236,8 @@ class Profiled(Frozen):
 
     call_us: float = Field(ge=0)
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)] = Field(max_length=20)
+    note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
+    """Why there are no operators."""
 
 
 class Raised(Frozen):
@@ -263,12 +284,16 @@ class Conversation:
         return self._exchange(stage, question, answer, descriptors, [])
 
     def run(self, stage: Stage, question: Run) -> tuple[Ran, tuple[float, ...]] | Fault:
-        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included."""
+        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included.
+
+        Of a block there is one time, of all its calls.
+        """
         walls_us: list[float] = []
         ran = self._exchange(stage, question, Ran, (), walls_us)
         if isinstance(ran, Fault):
             return ran
-        if not len(ran.samples_ns) == len(walls_us) == len(question.order):
+        asked = 1 if question.block else len(question.order)
+        if len(ran.samples_ns) != len(question.order) or len(walls_us) != asked:
             return self._end(stage, "broken_protocol", "another number of samples than of calls")
         return ran, tuple(walls_us)
 
@@ -289,7 +314,7 @@ class Conversation:
         try:
             frames.send(self._sock, message, descriptors)
             if isinstance(question, Run):
-                self._conduct(len(question.order), walls_us)
+                self._conduct(1 if question.block else len(question.order), walls_us)
             reply = frames.receive_plain(self._sock)
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))

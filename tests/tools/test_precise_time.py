@@ -127,7 +127,7 @@ def test_how_the_process_ended_decides_when_the_candidate_is_gone(ended: ChildEx
     assert judge(None, ended, PrecisePlan()).verdict is expected
 
 
-def test_the_noise_floor_is_the_largest_gap_of_the_baseline_against_itself() -> None:
+def test_the_noise_floor_is_the_gap_that_the_baseline_against_itself_reaches() -> None:
     rng = random.Random(13)
     quiet = TimingFacts(timings=(timing(noisy(rng, 1000, 0.001), noisy(rng, 1000, 0.001), 24),))
     loud = TimingFacts(timings=(timing(noisy(rng, 1000, 0.1), noisy(rng, 1000, 0.1), 24),))

@@ -34,6 +34,8 @@ from kernelgate.tools.worker.structure import encode, leaves
 
 VERIFIED_OUTPUTS: Final = 2
 """Outputs of a verified row that are compared: each costs a call of the reference."""
+PROFILED_US: Final = 50_000.0
+"""A profile covers about so much work, at least one call."""
 REMEMBERED_BYTES: Final = 64 << 20
 """Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
@@ -217,6 +219,8 @@ class RefereeBench:
         prepared = self.prepare(workload, 1)
         if isinstance(prepared, Fault):
             return prepared
+        # A slow call is often thousands of operators, each an event that the profiler keeps and sorts.
+        calls = max(1, min(calls, int(PROFILED_US / max(prepared.candidate_us, 1.0))))
         question = protocol.ProfileCalls(calls=calls, seed=self._secret.getrandbits(31))
         answer = self._ask("profile", question, protocol.Profiled)
         if isinstance(answer, Fault):

@@ -6,7 +6,7 @@
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import torch
@@ -59,7 +59,6 @@ class _Tally:
     nonfinite: bool = False
     worst_abs: float = 0.0
     worst_rel: float = 0.0
-    masks: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
 
 
 def dtype_kind(dtype: torch.dtype) -> Dtype:
@@ -85,10 +84,11 @@ def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) 
     if (found := _surely_right(got, want, tolerance)) is not None:
         return found
     for got_piece, want_piece in _pieces(got, want):
-        tally.masks.append(_compare_piece(got_piece, want_piece, tolerance, tally))
+        _compare_piece(got_piece, want_piece, tolerance, tally)
     if tally.wrong == 0:
         return Finding("none", worst_abs=tally.worst_abs, worst_rel=tally.worst_rel)
-    mask = torch.cat(tally.masks)
+    # Only a wrong answer pays for a mask of all its elements.
+    mask = torch.cat([_compare_piece(*pieces, tolerance, _Tally()) for pieces in _pieces(got, want)])
     return Finding(
         problem="nonfinite" if tally.nonfinite else "wrong_values",
         wrong_share=tally.wrong / want.numel(),
@@ -132,7 +132,7 @@ def _typical_size(want: torch.Tensor) -> float:
 
 def _same_values(got: torch.Tensor, want: torch.Tensor) -> bool:
     """A quick yes; nan makes it a no, and the long way decides (as it does for bytes: a bool may hold a 7)."""
-    return got.dtype.itemsize > 1 and bool(torch.equal(got, want))
+    return got.dtype.itemsize > 1 and all(torch.equal(*pieces) for pieces in _pieces(got, want))
 
 
 def _pieces(got: torch.Tensor, want: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

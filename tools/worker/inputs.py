@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelgate.tasks.model import Distribution, Domain
-from kernelgate.tools.worker.structure import Unsupported, leaves, tensors_in
+from kernelgate.tools.worker.structure import Unsupported, leaves, replaced, tensors_in
 
 LARGE: Final = 10.0
 """Standard deviation of `large`: exponentials of a softmax stay finite in half precision, sums of squares too."""
@@ -104,6 +104,25 @@ def reseed(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+def generator_state() -> torch.Tensor:
+    """State of torch's generators, the device's behind the CPU's where CUDA is in use: changed means that they drew."""
+    states = [torch.default_generator.get_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # of torch
+        states.append(torch.cuda.get_rng_state())
+    return torch.cat(states)
+
+
+def on_device(arguments: object, device: str) -> Any:
+    """The same nesting with tensors that were made elsewhere moved to the device; `arguments` itself if there are none.
+
+    Raises `Unsupported` for what cannot be lent.
+    """
+    kind = torch.device(device).type
+    if all(tensor.device.type == kind for tensor in tensors_in(arguments)):
+        return arguments
+    return replaced(arguments, lambda tensor: tensor.to(device))
+
+
 def draw(
     get_inputs: Callable[[], object],
     seed: int,
@@ -120,7 +139,7 @@ def draw(
     origins = _Origins()
     with seeded(seed), torch.no_grad():
         with torch.device(device), origins:
-            arguments = get_inputs()
+            arguments = on_device(get_inputs(), device)
         positions = list(cast("Sequence[object]", arguments)) if isinstance(arguments, list | tuple) else [arguments]
         exchangeable: list[int] = []
         count = 0

@@ -7,6 +7,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from kernelgate.tools.worker.confine import CPU_ADDRESS_SPACE_BYTES
 
 CALL_OVERHEAD_BYTES: Final = 256 << 20
@@ -15,6 +17,9 @@ CANDIDATE_BYTES: Final = CPU_ADDRESS_SPACE_BYTES - (3 << 30)
 """Of a candidate's address space on the CPU what is left beside torch's libraries and their heaps."""
 USABLE_SHARE: Final = 0.8
 """Of the free memory: the rest of the host lives too."""
+CUDA_OVERHEAD_BYTES: Final = 2 << 30
+"""On a GPU: the context of the candidate's process, both flush buffers, kernels, pieces of a comparison."""
+CUDA_USABLE_SHARE: Final = 0.95
 
 
 class DoesNotFit(Exception):
@@ -38,13 +43,29 @@ def call_bytes(inputs: int, outputs: int, weights: int) -> int:
     return 2 * inputs + 4 * outputs + 3 * weights + CALL_OVERHEAD_BYTES
 
 
+def cuda_call_bytes(inputs: int, outputs: int, weights: int) -> int:
+    """Device memory of one comparison, both processes together.
+
+    Some distributions are drawn through two more tensors of an input's size, before anything is lent.
+    """
+    return max(2 * inputs + 4 * outputs, 3 * inputs + outputs) + 3 * weights + CUDA_OVERHEAD_BYTES
+
+
 def candidate_bytes(inputs: int, outputs: int, weights: int) -> int:
     """Of that, what an honest candidate's process maps: what it is lent, its answer, its module."""
     return inputs + 2 * outputs + 2 * weights
 
 
-def available_bytes() -> int:
-    """What may be used now, from the kernel's estimate of memory that is free without swapping."""
+def available_bytes(device: str = "cpu") -> int:
+    """What may be used now of a device's memory.
+
+    On the CPU from the kernel's estimate of memory that is free without swapping; on a GPU what is free, or kept by
+    this process for later.
+    """
+    if device != "cpu":
+        free, _ = torch.cuda.mem_get_info(device)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int((free + kept) * CUDA_USABLE_SHARE)
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             name, _, rest = line.partition(":")

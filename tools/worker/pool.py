@@ -16,6 +16,8 @@ from kernelgate.tools.worker.structure import decode, encode, leaves, replaced
 REFRESH_STEP: Final = 61
 """One element in so many is replaced before a block: prime, so that it meets each row and column. A cache keyed on
 the content must then read all of it to notice, and a cache keyed on the address returns a wrong answer."""
+PIECE_ROWS: Final = 64 << 20
+"""So much is compared at a time, in words or sampled lines."""
 _SAMPLE_WORDS: Final = 8
 _STRIPE_WORDS: Final = 128
 """A quick look compares one random cache line of each KiB: spoiling inputs to slow a baseline needs more than that."""
@@ -75,6 +77,7 @@ class InputPool:
         """Empty."""
         self._lender = lender
         self._secret = secret
+        self._loans: list[Loan] = []
         self.entries: list[PoolEntry] = []
 
     def add(self, drawn: Sequence[Drawn], expected: object, *, replace: bool) -> tuple[Lend, Loan]:
@@ -92,6 +95,7 @@ class InputPool:
         nodes = [encode(one.arguments, place) for one in drawn]
         blanks = [leaf for _ in drawn for _, leaf in wanted]
         loan = self._lender.lend(copied, blanks)
+        self._loans.append(loan)
         descriptions: list[Entry] = []
         for number, (one, node) in enumerate(zip(drawn, nodes, strict=True)):
             first = len(copied) + number * len(wanted)
@@ -152,8 +156,14 @@ def _differs(one: torch.Tensor, other: torch.Tensor, secret: random.Random | Non
             shape, strides = (stripes, _SAMPLE_WORDS), (_STRIPE_WORDS, 1)
             left = left.as_strided(shape, strides, left.storage_offset() + start)
             right = right.as_strided(shape, strides, right.storage_offset() + start)
-        return not (torch.equal(left, right) and torch.equal(one[rest:], other[rest:]))
-    return not torch.equal(one, other)
+        return not (_same(left, right) and torch.equal(one[rest:], other[rest:]))
+    return not _same(one, other)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """In pieces: on a GPU a comparison needs memory for its findings."""
+    pieces = zip(one.split(PIECE_ROWS), other.split(PIECE_ROWS), strict=True)
+    return all(torch.equal(left, right) for left, right in pieces)
 
 
 def _overwrite(old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:

@@ -385,7 +385,8 @@ class Conversation:
 def fault_of(stage: Stage, raised: Raised) -> Fault:
     """The fault that an exception in the candidate is; running out of memory is told apart by type and text."""
     memory = raised.type in OUT_OF_MEMORY or (
-        raised.type in ("RuntimeError", "OSError") and any(text in raised.message for text in ALLOCATION_TEXTS)
+        raised.type in ("RuntimeError", "AcceleratorError", "OSError")
+        and any(text in raised.message for text in ALLOCATION_TEXTS)
     )
     return Fault(
         kind="out_of_memory" if memory else "raised",

@@ -39,6 +39,8 @@ class Sizes:
     weights_bytes: int
     outputs_bytes: int
     flops: int
+    dtype: torch.dtype = torch.float32
+    """Of most of the inputs and weights, among floats."""
 
     @property
     def call_bytes(self) -> int:
@@ -74,9 +76,11 @@ class HeldWorkload:
     def require_memory(self, times: int = 1) -> None:
         """Raises `memory.DoesNotFit` where a call with so many pool entries would not fit."""
         lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
-        limits = [(memory.call_bytes(*lent), memory.available_bytes())]
         if self._device == "cpu":
+            limits = [(memory.call_bytes(*lent), memory.available_bytes())]
             limits.append((memory.candidate_bytes(*lent), memory.CANDIDATE_BYTES))
+        else:
+            limits = [(memory.cuda_call_bytes(*lent), memory.available_bytes(self._device))]
         for needed, allowed in limits:
             if needed > allowed:
                 raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
@@ -107,14 +111,14 @@ class HeldWorkload:
         built = self.built
         with _as_task_error(self.name, "forward"):
             inputs.reseed(seed)
-            state = None if built.known else torch.default_generator.get_state()
+            state = None if built.known else inputs.generator_state()
             built.restorer.restore()
             outputs: list[object] = []
             time_calls(
                 built.module, {0: call_arguments(arguments)}, [0], nothing, lambda _, output: outputs.append(output)
             )
             if state is not None:
-                built.reseed = not torch.equal(state, torch.default_generator.get_state())
+                built.reseed = not torch.equal(state, inputs.generator_state())
                 built.restore = built.restorer.changed()
                 built.known = True
             return replaced(outputs[0], _own_copy)
@@ -179,7 +183,8 @@ def _build(code: types.ModuleType, weight_seed: int, device: str) -> _Built:
         # Drawing the arguments must not shift the weights: the candidate gets the arguments ready made.
         inputs.reseed(weight_seed)
         positional, named = call_arguments(init_arguments)
-        module = code.Model(*positional, **named)
+        with torch.device(device):  # large weights take seconds on the host
+            module = code.Model(*positional, **named)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
     module.to(device)
@@ -191,7 +196,7 @@ def _sized(code: types.ModuleType, task: Task, workload: str, device: str) -> Si
 
     The latter imports torch's compiler (1–3 s): only a task about to be refused pays for that.
     """
-    available = memory.available_bytes()
+    available = memory.available_bytes(device)
     with _as_task_error(workload, "a forward of the reference"):
         try:
             return _measured(code, task.weight_seed, device, available // 2, available)
@@ -213,16 +218,28 @@ def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_byte
             arguments = code.get_inputs()
         with _bound(device, working_bytes), FlopCount() as counter:
             positional, named = call_arguments(code.get_init_inputs())
-            module = code.Model(*positional, **named)
+            with torch.device(device):
+                module = code.Model(*positional, **named)
             if not isinstance(module, torch.nn.Module):
                 raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
             module.to(device)
             weights = byte_size([*module.parameters(), *module.buffers()])
+            arguments = inputs.on_device(arguments, device)
             positional, named = call_arguments(arguments)
             answer = module(*positional, **named)
     if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
         raise TaskError("the reference returns neither a tensor nor a number")
-    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total)
+    dtype = _main_dtype([*tensors_in(arguments), *module.parameters()])
+    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype)
+
+
+def _main_dtype(tensors: list[torch.Tensor]) -> torch.dtype:
+    """The float dtype with the most elements; float32 where there is none."""
+    elements: dict[torch.dtype, int] = {}
+    for tensor in tensors:
+        if tensor.dtype.is_floating_point:
+            elements[tensor.dtype] = elements.get(tensor.dtype, 0) + tensor.numel()
+    return max(elements, key=lambda dtype: elements[dtype], default=torch.float32)
 
 
 def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[None]:

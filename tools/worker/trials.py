@@ -1,6 +1,7 @@
 """The reference judged by itself, and mutants judged under the task's tolerance: the numbers of a qualification."""
 
 import secrets
+from typing import Final
 
 import torch
 
@@ -11,6 +12,9 @@ from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import storage_bytes
 from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload, TaskError
 from kernelgate.tools.worker.structure import leaves
+
+SPREAD_ELEMENTS: Final = 4 << 20
+"""The spread of a larger output is told from a regular sample of so many elements: float64 copies are dear."""
 
 
 def reference_facts(task: Task, held: HeldWorkload, distribution: Distribution) -> ReferenceFacts:
@@ -74,5 +78,6 @@ def _spread(tensors: list[torch.Tensor]) -> float:
     if largest is None or largest.numel() < 2:
         return 0.0
     values = torch.view_as_real(largest) if largest.dtype.is_complex else largest
+    values = values.reshape(-1)[:: max(1, values.numel() // SPREAD_ELEMENTS)]
     spread = float(values.to(torch.float64).std(correction=0).item())
     return spread if spread == spread and spread != float("inf") else 0.0

@@ -27,7 +27,7 @@ RUN_STAMP := $(ENV)/kernelgate-run.stamp
 TEST_STAMP := $(ENV)/kernelgate-test.stamp
 made_here = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,not-made-here)
 
-.PHONY: help demo test test-long test-gpu format check unit bench not-made-here
+.PHONY: help demo test test-long test-gpu format snapshots check unit bench not-made-here
 .DELETE_ON_ERROR:
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make test-gpu   the tests that need a CUDA device'
 	@echo 'make format     rewrite the code in the house style'
+	@echo 'make snapshots  rewrite tests/snapshots from the tools; review the diff'
 	@echo 'make bench      measure, and write docs/measurements'
 
 demo: $(RUN_STAMP)
@@ -64,6 +65,9 @@ test-gpu: $(TEST_STAMP)
 format: $(TEST_STAMP)
 	'$(BIN)/python' -m ruff format .
 	'$(BIN)/python' -m ruff check --fix .
+
+snapshots: $(TEST_STAMP)
+	'$(BIN)/python' tests/write_snapshots.py
 
 # One measurement, one script: `make bench BENCH=server_cost` runs that one alone.
 BENCH ?= $(filter-out collect measurement bench_%,$(patsubst tests/benchmarks/%.py,%,$(wildcard tests/benchmarks/*.py)))

@@ -13,13 +13,13 @@ from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import (
-    OUTSIDE_CLOCK,
     TimingFacts,
     WorkloadRatio,
     combined,
     failure_of,
     forged,
     impossible,
+    outside_clock,
     public_names,
     ratio_of,
     stop_advice,
@@ -169,7 +169,7 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
         floor=floor,
         workloads=tuple(shown),
         worst_workload=worst.workload,
-        clock=OUTSIDE_CLOCK,
+        clock=outside_clock(facts),
         stop_advice=stop_advice(shown),
     )
 

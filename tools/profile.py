@@ -108,6 +108,8 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         return ProfileReport(verdict=ended.verdict, code=ended.code, summary=ended.summary)
     if facts is None or facts.workload is None or facts.profile is None or facts.ceilings is None:
         return ProfileReport(verdict=Verdict.crashed, code="CRASH", summary="it ended before the profile did")
+    if facts.profile.note:
+        return ProfileReport(verdict=Verdict.not_permitted, summary=facts.profile.note)
     least = bound_us(facts.workload, facts.ceilings, cached=False)
     flops_us = facts.workload.flops / max(facts.ceilings.matmul_gflop_s * 1e3, 1e-9)
     findings = diagnose(facts.profile, least, "compute" if flops_us >= least else "memory")

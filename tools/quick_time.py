@@ -12,13 +12,13 @@ from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.timing_report import (
-    OUTSIDE_CLOCK,
     TimingFacts,
     WorkloadRatio,
     combined,
     failure_of,
     forged,
     impossible,
+    outside_clock,
     public_names,
     ratio_of,
 )  # fmt: skip
@@ -115,7 +115,7 @@ def _classified(facts: TimingFacts) -> QuickReport:
         low=whole.low,
         high=whole.high,
         workloads=tuple(ratio for ratio in ratios if ratio is not None),
-        clock=OUTSIDE_CLOCK,
+        clock=outside_clock(facts),
     )
 
 

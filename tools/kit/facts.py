@@ -79,6 +79,10 @@ class Prepared(Frozen):
     candidate_us: float
     """Referee's wall clock of one warm candidate call, to size blocks with."""
     baseline_us: float
+    outside_error_us: float = Field(default=150.0, ge=0)
+    """How far the referee's clock may be off for one call: on the CPU a slow hand-over."""
+    outside_clock: str = "referee's clock around each call, one hand-over taken off"
+    """What the referee's time of a call rests on."""
 
 
 class Block(Frozen):
@@ -89,9 +93,13 @@ class Block(Frozen):
     samples_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
     """One per call. Of the candidate: its own clock, so a claim."""
     outside_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
-    """The same calls by the referee's clock, the hand-over between the processes taken off: no claim."""
+    """The same calls by the referee's clock, the hand-over between the processes taken off: no claim.
+
+    On a GPU one number for the whole block: the time of a call from runs of two lengths."""
     comparison: Comparison | None = None
     """Of the outputs kept from the timed calls, if this block was verified."""
+    recompiled: bool = False
+    """Kernels were compiled, or loaded for the first time, while the calls were timed."""
 
 
 class Operator(Frozen):
@@ -110,7 +118,9 @@ class OperatorProfile(Frozen):
     calls: int
     call_us: float
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)]
-    """Largest first, at most 20."""
+    """Largest first, at most 20; on a GPU its kernels."""
+    note: str = ""
+    """Why there are none."""
 
 
 class Ceilings(Frozen):

@@ -15,10 +15,8 @@ from kernelgate.tools.kit.statistics import Bounds, geometric_mean
 from kernelgate.tools.kit.wire import ChildExit
 
 FORGED_SHARE: Final = 0.10
-HANDOVER_SLACK_US: Final = 150.0
-"""The clocks may differ by a tenth and a slow hand-over before the claim is suspicious. A smaller forgery does not
-pay: `faster` needs the referee's own interval above 1 too."""
-OUTSIDE_CLOCK: Final = "referee's clock around each call, one hand-over taken off"
+"""The clocks may differ by a tenth, and by what the outside clock may be off, before the claim is suspicious. A
+smaller forgery does not pay: `faster` needs the referee's own interval above 1 too."""
 PHYSICS_SLACK: Final = 0.5
 """A claim under half of the physical bound is impossible; the ceilings are measured, not data-sheet, values."""
 NEAR_BOUND: Final = 1.05
@@ -100,6 +98,11 @@ def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> Wo
     )
 
 
+def outside_clock(facts: TimingFacts) -> str:
+    """What the outside ratios rest on."""
+    return next((timing.prepared.outside_clock for timing in facts.timings if timing.prepared is not None), "")
+
+
 def combined(bounds: Sequence[Bounds]) -> Bounds:
     """Geometric mean over workloads; the ends of the interval are the means of the ends, which is conservative."""
     return Bounds(
@@ -121,6 +124,13 @@ def failure_of(facts: TimingFacts | None, exit_: ChildExit, limit_s: float) -> F
             return failures.of_fault(timing.fault, exit_, limit_s)
         if timing.wrong is not None:
             return _wrong_while_timed(timing, name)
+        if any(pair.candidate.recompiled for pair in timing.pairs):
+            return Failure(
+                Verdict.recompiles,
+                None,
+                f"on {name} it compiles kernels while it is timed, after its first calls: make what it specialises on "
+                "the same for all inputs of a shape",
+            )
     return failures.of_exit(exit_, limit_s)
 
 
@@ -141,7 +151,8 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
 def forged(timing: WorkloadTiming) -> str:
     """The two numbers of a claim that the referee's clock contradicts; empty if it does not."""
     gap = timing.unclaimed_us(0.998)
-    if gap is None or gap.low <= HANDOVER_SLACK_US + FORGED_SHARE * timing.candidate_us():
+    error_us = timing.prepared.outside_error_us if timing.prepared is not None else 0.0
+    if gap is None or gap.low <= error_us + FORGED_SHARE * timing.candidate_us():
         return ""
     outside = timing.candidate_us() + gap.median
     return f"its own clock says {timing.candidate_us():,.0f} µs a call, the referee's {outside:,.0f} µs"

@@ -21,12 +21,14 @@ from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.facts import Operator
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames, protocol, tracing
+from kernelgate.tools.worker.cuda_candidate import CudaSide, profile_calls
+from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
 from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
 from kernelgate.tools.worker.signals import CallSignals
-from kernelgate.tools.worker.structure import call_arguments, decode
+from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
 from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
 from kernelgate.tools.worker.triton_target import install_standin_driver
 
@@ -36,7 +38,9 @@ MAX_MISSING: Final = 20
 _QUESTION: Final = TypeAdapter[protocol.Question](Annotated[protocol.Question, Field(discriminator="op")])
 
 
-DeviceQuestion = protocol.Load | protocol.Construct | protocol.Lend | protocol.Run | protocol.ProfileCalls
+DeviceQuestion = (
+    protocol.Load | protocol.Construct | protocol.Lend | protocol.Forget | protocol.Run | protocol.ProfileCalls
+)
 
 
 class Start(Frozen):
@@ -67,6 +71,9 @@ class Child:
         self._restorer: Restorer | None = None
         self._pool: dict[int, Arguments] = {}
         self._places: dict[int, dict[str, torch.Tensor]] = {}
+        self._weights: tuple[torch.Tensor, ...] = ()
+        self._lent: list[tuple[torch.Tensor, ...]] = []
+        self._cuda: CudaSide | None = None
 
     def answer(self, question: DeviceQuestion, descriptors: list[int]) -> Frozen:
         """Do what is asked; whatever the candidate raises passes through."""
@@ -76,9 +83,11 @@ class Child:
             return self._construct(question, descriptors)
         if isinstance(question, protocol.Lend):
             return self._take(question, descriptors)
+        if isinstance(question, protocol.Forget):
+            return self._forget()
         if isinstance(question, protocol.Run):
-            return self._run(question)
-        return self._profile(question)
+            return self._run(question) if self._cuda is None else self._run_block(question, self._cuda)
+        return self._profile(question) if self._cuda is None else self._profile_kernels(question, self._cuda)
 
     def load(self) -> None:
         """Import `candidate.py` under a name of its own, its folder first on the path for the files beside it."""
@@ -102,16 +111,22 @@ class Child:
         self.module = module
 
     def _load(self, question: protocol.Load) -> protocol.Done:
+        if self._start.device.kind == "cuda" and self._start.mode == "run":
+            self._cuda = CudaSide()
+            self._borrower = self._cuda.borrower
         apply_policy(question.precision, question.threads)
         self.load()
         return protocol.Done()
 
     def _construct(self, question: protocol.Construct, descriptors: list[int]) -> protocol.Constructed:
-        lent = () if question.parcel is None else self._borrower.open(question.parcel, descriptors.pop())
-        positional, named = call_arguments(decode(question.arguments, lent))
-        self._pool, self._places, self._model = {}, {}, None
+        self._forget()
+        self._model = None
+        self._borrower.release(self._weights)
+        lent = () if question.parcel is None else self._borrower.open(question.parcel, _one_of(descriptors))
+        arguments = decode(question.arguments, lent)
+        positional, named = call_arguments(arguments)
         reseed(question.weight_seed)
-        model = self.module.ModelNew(*positional, **named)
+        model = self._built(positional, named)
         if isinstance(model, torch.nn.Module):
             if model.training != question.training:
                 model.train(question.training)
@@ -121,12 +136,33 @@ class Child:
             answer = protocol.Constructed(loaded=0, missing=tuple(question.parameters)[:MAX_MISSING])
             self._restorer = Restorer(torch.nn.Module())
         self._model = model
+        if tensors_in(arguments):
+            self._weights = lent  # the model may keep them
+        else:
+            self._weights = ()
+            self._borrower.release(lent)
         return answer
 
+    def _built(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The candidate's model, on the device: made there, as large weights take seconds on the host."""
+        if self._cuda is None:
+            return self.module.ModelNew(*positional, **named)
+        with torch.device(CUDA_DEVICE):
+            model = self.module.ModelNew(*positional, **named)
+        return model.to(CUDA_DEVICE) if isinstance(model, torch.nn.Module) else model
+
+    def _forget(self) -> protocol.Done:
+        self._pool, self._places = {}, {}
+        lent, self._lent = self._lent, []
+        for tensors in lent:
+            self._borrower.release(tensors)
+        return protocol.Done()
+
     def _take(self, question: protocol.Lend, descriptors: list[int]) -> protocol.Done:
-        lent = self._borrower.open(question.parcel, descriptors.pop())
         if question.replace:
-            self._pool, self._places = {}, {}
+            self._forget()
+        lent = self._borrower.open(question.parcel, _one_of(descriptors))
+        self._lent.append(lent)
         for entry in question.entries:
             index = len(self._pool)
             self._pool[index] = call_arguments(decode(entry.inputs, lent))
@@ -149,6 +185,31 @@ class Child:
 
         samples = time_calls(self._model, self._pool, question.order, before, after)
         return protocol.Ran(samples_ns=tuple(samples), answers=handover.answers())
+
+    def _run_block(self, question: protocol.Run, cuda: CudaSide) -> protocol.Ran:
+        restorer = self._restorer or Restorer(torch.nn.Module())
+        reseed(question.seed)
+        before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
+        handover = Handover(self._places)
+        made = cuda.compilations.total()
+        self._signals.await_go()
+        times = cuda.timer.time_block(
+            self._model, self._pool, question.order, before, handover.take, question.sleep_us, self._signals.done
+        )
+        return protocol.Ran(
+            samples_ns=times.samples_ns,
+            answers=handover.answers(),
+            enqueue_us=times.enqueue_us,
+            covered=times.covered,
+            compilations=max(0, cuda.compilations.total() - made),
+        )
+
+    def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
+        reseed(question.seed)
+        order = [index % len(self._pool) for index in range(question.calls)]
+        restorer = self._restorer or Restorer(torch.nn.Module())
+        before = restorer.before_call(question.seed, reseed=False, restore=True)
+        return profile_calls(cuda.timer, self._model, self._pool, order, before)
 
     def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
         reseed(question.seed)
@@ -210,6 +271,11 @@ def _reply(child: Child, message: dict[str, JsonValue], descriptors: list[int]) 
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _one_of(descriptors: list[int]) -> int:
+    """The descriptor that came with a frame; on a GPU there is none."""
+    return descriptors.pop() if descriptors else -1
 
 
 def _load_weights(model: torch.nn.Module, lent: dict[str, torch.Tensor]) -> protocol.Constructed:

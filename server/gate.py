@@ -32,7 +32,7 @@ from kernelgate.budget.records import (
     Score,
 )
 from kernelgate.server import advice
-from kernelgate.server.measure import measure, noise_floor
+from kernelgate.server.measure import is_well, measure, noise_floor
 from kernelgate.server.services import AnyMeasuringTool, Door, Services, device_amount
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
@@ -193,13 +193,24 @@ class Gate:
             await self._services.ledger.do(lambda ledger: ledger.release(admitted.hold_seq, "fault_of_ours"))
             raise
         if reply.fault:
-            await self._services.ledger.do(lambda ledger: ledger.release(admitted.hold_seq, "fault_of_ours"))
-            reference = uuid.uuid4().hex[:8]
-            log.error("reference %s: %s", reference, reply.fault)
-            raise EnvironmentFault(
-                f"{tool.name} could not run: {reply.fault.rstrip('.')}. Nothing was charged (reference {reference})."
-            )
+            return await self._faulted(door, tool, plan, admitted, reply)
         return await self._settled(door, tool, plan, admitted, reply)
+
+    async def _faulted(
+        self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
+    ) -> Passage:
+        """Twice there was a fault on our side. It is the candidate's if a known good one passes in the same slot."""
+        blame = reply.exit.kind != "not_started" and await is_well(self._services, door)
+        if blame:
+            return await self._settled(door, tool, plan, admitted, reply)
+        await self._services.ledger.do(
+            lambda ledger: ledger.release(admitted.hold_seq, "fault_of_ours", reply.fault, house_s=reply.lease_s)
+        )
+        reference = uuid.uuid4().hex[:8]
+        log.error("reference %s: %s", reference, reply.fault)
+        raise EnvironmentFault(
+            f"{tool.name} could not run: {reply.fault.rstrip('.')}. Nothing was charged (reference {reference})."
+        )
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
@@ -229,7 +240,7 @@ class Gate:
         if reply.exit.kind == "cancelled" or reply.observation.get("purse_ended_it"):
             return await self._charged_without_result(door, tool, admitted, measured, reply)
         facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
-        report: RungReport = tool.judge(facts, reply.exit, plan)
+        report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else _farmed(tool, reply.fault)
         result = ResultInput(
             rung=rung, verdict=report.verdict, code=report.code, report=report.model_dump(mode="json"),
             score=_score(tool, report), workload_set=self._services.workload_set(tool, door),
@@ -297,6 +308,14 @@ def remaining_of(purse: Purse) -> Remaining:
         override_calls=purse.overrides_left,
         **{f"{rung.value}_calls": purse.calls_left(rung) for rung in Rung},
     )
+
+
+def _farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
+    """The report on a candidate that brought our side down twice where others pass: faults must not be a way out."""
+    verdict = Verdict.build_failed if tool.rung is Rung.compile else Verdict.crashed
+    summary = f"twice our side failed on it, and a known good candidate passes in its place: {fault}"
+    report: RungReport = tool.report(verdict=verdict, code="FAULT_FARMING", summary=summary)
+    return report
 
 
 def _least(hold: Amount) -> Amount:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -335,8 +335,13 @@ def open_catalogue(settings: Settings) -> Catalogue:
 
 
 @contextlib.asynccontextmanager
-async def open_services(settings: Settings) -> AsyncGenerator[Services]:
-    """Open ledger and workshop, and close them again; raises `LedgerError` or `TaskError` with a sentence."""
+async def open_services(settings: Settings, runners: Mapping[str, Runner] | None = None) -> AsyncGenerator[Services]:
+    """Open ledger and workshop, and close them again; raises `LedgerError` or `TaskError` with a sentence.
+
+    Args:
+        settings: how the server is set up.
+        runners: device uid → runner, in place of a supervisor of its own.
+    """
     catalogue = open_catalogue(settings)
     ledger = LedgerThread(settings.ledger)
     await ledger.open()
@@ -349,6 +354,7 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
                 catalogue=catalogue,
                 measuring={tool.rung: tool for tool in find_tools() if isinstance(tool, MeasuringTool)},
                 harness=harness_digest(),
+                _runners=dict(runners or {}),
             )
             group.start_soon(services.keep_watch)
             try:

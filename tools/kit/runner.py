@@ -293,7 +293,7 @@ class SupervisorRunner:
             self._watch()
         for opened in self._open.values():
             if not opened.reply.done():
-                opened.reply.set_result(_fault(opened.request.request_id, why))
+                opened.reply.set_result(_fault(opened.request.request_id, why, started=True))
         task = asyncio.create_task(self._see_off(session, why))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -350,6 +350,8 @@ def _tell(opened: _Open, progress: Progress) -> None:
             opened.reply.set_exception(error)
 
 
-def _fault(request_id: int, why: str) -> WorkerReply:
+def _fault(request_id: int, why: str, *, started: bool = False) -> WorkerReply:
     sentence = f"{why.rstrip('.')}."
-    return WorkerReply(request_id=request_id, exit=ChildExit(kind="not_started"), fault=sentence)
+    # A candidate that was running may be why the supervisor died: `not_started` would clear it of that.
+    ended = ChildExit(kind="exited" if started else "not_started")
+    return WorkerReply(request_id=request_id, exit=ended, fault=sentence)

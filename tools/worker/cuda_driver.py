@@ -28,7 +28,7 @@ class DeviceMemoryFull(MemoryError):
 class _Handle(ctypes.Structure):
     """`CUipcMemHandle`, passed by value."""
 
-    _fields_ = [("reserved", ctypes.c_char * HANDLE_BYTES)]  # noqa: RUF012  the form that ctypes asks for
+    _fields_ = [("reserved", ctypes.c_char * HANDLE_BYTES)]
 
 
 class Driver:

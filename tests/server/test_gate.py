@@ -1,0 +1,197 @@
+"""The gate over a worker that does what the test says: faults, estimates that were too small, purses that end."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import forward
+from fakes import FakeRunner
+from mcp import Client
+from pydantic import JsonValue
+
+from kernelgate.budget.audit import audit
+from kernelgate.budget.ledger import Ledger
+from kernelgate.server.app import build
+from kernelgate.server.services import open_services
+from kernelgate.server.settings import Settings
+from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
+
+pytestmark = pytest.mark.anyio
+Answer = Callable[[WorkerRequest], WorkerReply]
+REFERENCE = {
+    "finite": True, "deterministic": True, "output_std": 1.0, "bytes_needed": 1000,
+}  # fmt: skip
+
+
+def finished(request: WorkerRequest, facts: JsonValue, **more: Any) -> WorkerReply:
+    return WorkerReply(request_id=request.request_id, facts=facts, exit=ChildExit(kind="finished"), **more)
+
+
+def qualified(request: WorkerRequest) -> WorkerReply:
+    names = [(w.name, d) for w in request.task.workloads_on("cpu", held_out=True) for d in request.task.distributions]
+    references: list[JsonValue] = [{"workload": w, "distribution": d, **REFERENCE} for w, d in names]
+    trials: list[JsonValue] = [
+        {"mutant": "zeros", "workload": w, "distribution": d, "passes": False} for w, d in names
+    ]  # fmt: skip
+    return finished(request, {"references": references, "trials": trials})
+
+
+def built(request: WorkerRequest) -> WorkerReply:
+    trace = {"on": "fake_cpu", "workloads": ["64x256"], "complete": True}
+    return finished(request, {"trace": trace}, wall_s=0.2)
+
+
+def correct(request: WorkerRequest, **more: Any) -> WorkerReply:
+    comparison = {"workload": "64x256", "distribution": "normal", "problem": "none"}
+    return finished(request, {"comparisons": [comparison], "planned": 1}, **{"lease_s": 0.5, "wall_s": 0.6, **more})
+
+
+def scripted(check: Answer, probe: Answer | None = None) -> tuple[FakeRunner, list[str]]:
+    """A runner that qualifies and builds, and answers check and probe as told; and the procedures it was asked for."""
+    asked: list[str] = []
+
+    def answer(request: WorkerRequest) -> WorkerReply:
+        asked.append(request.procedure)
+        answers = {"qualify": qualified, "compile": built, "check_correctness": check, "probe": probe or well}
+        return answers[request.procedure](request)
+
+    return FakeRunner(answer), asked
+
+
+def well(request: WorkerRequest) -> WorkerReply:
+    return finished(request, {"well": True})
+
+
+def ill(request: WorkerRequest) -> WorkerReply:
+    return finished(request, {"well": False, "why": "crashed"})
+
+
+def our_fault(request: WorkerRequest) -> WorkerReply:
+    ended = ChildExit(kind="signalled", status=9)
+    return WorkerReply(request_id=request.request_id, exit=ended, fault="The referee died.", lease_s=0.3, wall_s=0.3)
+
+
+@asynccontextmanager
+async def checked(folder: Path, runner: FakeRunner, **budget: Any) -> AsyncIterator[tuple[Any, Ledger]]:
+    """The result of checking one candidate, and the book."""
+    settings = Settings(data_dir=folder, device="cpu")
+    server = build(lambda: open_services(settings, runners={"cpu": runner}))
+    async with Client(server) as client:
+        started = await client.call_tool("start_run", {"task": "softmax", **budget})
+        run_id = started.structured_content["run"]["run_id"]
+        arguments = {"run_id": run_id, "source": forward("return x"), "up_to": "check_correctness"}
+        result = await client.call_tool("compile", arguments)
+        with Ledger.open(folder / "ledger.db") as ledger:
+            yield result, ledger
+            assert ledger.open_holds(run_id) == ()
+    report = audit(folder / "ledger.db")
+    assert report.ok, report.findings
+
+
+async def test_a_fault_of_ours_is_retried_once_and_the_second_try_counts(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def flaky(request: WorkerRequest) -> WorkerReply:
+        tries.append(1)
+        return our_fault(request) if len(tries) == 1 else correct(request)
+
+    runner, asked = scripted(flaky)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert result.structured_content["verdict"] == "correct"
+        assert ledger.purse("r1").settled.device_s == pytest.approx(0.5)
+    assert "probe" not in asked
+
+
+async def test_faults_where_a_known_good_candidate_fails_too_are_ours_and_cost_nothing(tmp_path: Path) -> None:
+    runner, asked = scripted(our_fault, ill)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert result.is_error
+        assert "Nothing was charged" in result.content[0].text
+        purse = ledger.purse("r1")
+        assert purse.settled.device_s == purse.open.device_s == 0
+        assert purse.settled.check_calls == 0
+    assert asked.count("check_correctness") == 2
+    assert asked[-1] == "probe"
+
+
+async def test_faults_where_a_known_good_candidate_passes_are_the_candidates_and_charged(tmp_path: Path) -> None:
+    runner, _ = scripted(our_fault, well)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert result.structured_content["verdict"] == "crashed"
+        assert ledger.results("c1")[-1].code == "FAULT_FARMING"
+        assert ledger.purse("r1").settled.device_s > 0
+
+
+async def test_a_call_that_never_started_is_never_blamed_on_the_candidate(tmp_path: Path) -> None:
+    def no_lease(request: WorkerRequest) -> WorkerReply:
+        ended = ChildExit(kind="not_started")
+        return WorkerReply(request_id=request.request_id, exit=ended, fault="No lease in 120 s.")
+
+    runner, asked = scripted(no_lease, well)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert "No lease in 120 s" in result.content[0].text
+        assert ledger.purse("r1").settled.check_calls == 0
+    assert "probe" not in asked
+
+
+async def test_an_estimate_that_was_too_small_is_extended_once_and_is_no_verdict(tmp_path: Path) -> None:
+    caps: list[float] = []
+
+    def slow(request: WorkerRequest) -> WorkerReply:
+        caps.append(request.cap_s)
+        if len(caps) == 1:
+            ended = ChildExit(kind="cap_reached")
+            return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=request.cap_s)
+        return correct(request, lease_s=7.0)
+
+    runner, _ = scripted(slow)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert result.structured_content["verdict"] == "correct"
+        assert ledger.purse("r1").settled.device_s == pytest.approx(caps[0] + 7.0)
+    assert len(caps) == 2
+    assert caps[1] > caps[0]
+
+
+async def test_only_the_rungs_own_limit_is_a_time_out(tmp_path: Path) -> None:
+    def endless(request: WorkerRequest) -> WorkerReply:
+        ended = ChildExit(kind="cap_reached")
+        return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=request.cap_s)
+
+    runner, _ = scripted(endless)
+    async with checked(tmp_path, runner) as (result, ledger):
+        assert result.structured_content["verdict"] == "timed_out"
+        assert ledger.results("c1")[-1].code == "HANG"
+
+
+async def test_a_purse_that_cannot_carry_the_work_to_the_limit_is_refused_after_what_was_used_is_charged(
+    tmp_path: Path,
+) -> None:
+    def endless(request: WorkerRequest) -> WorkerReply:
+        ended = ChildExit(kind="cap_reached")
+        return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=request.cap_s)
+
+    runner, _ = scripted(endless)
+    async with checked(tmp_path, runner, device_s=2.0) as (result, ledger):
+        assert result.structured_content["refusal"]["kind"] == "purse"
+        assert ledger.purse("r1").settled.device_s == pytest.approx(2.0)
+        assert [r.rung.value for r in ledger.results("c1")] == ["compile"]
+
+
+async def test_a_task_that_lets_a_mutant_pass_cannot_be_run_on(tmp_path: Path) -> None:
+    def useless(request: WorkerRequest) -> WorkerReply:
+        reply = qualified(request)
+        assert isinstance(reply.facts, dict)
+        trials = [{**trial, "passes": True} for trial in reply.facts["trials"]]  # type: ignore[union-attr,dict-item]  # made above
+        return reply.model_copy(update={"facts": {**reply.facts, "trials": trials}})
+
+    runner = FakeRunner(useless)
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner}))) as client:
+        result = await client.call_tool("start_run", {"task": "softmax"})
+        assert result.is_error
+        assert "zeros" in result.content[0].text
+        again = await client.call_tool("start_run", {"task": "softmax"})
+        assert "zeros" in again.content[0].text
+    assert len(runner.requests) == 1, "what was found is kept in the book"

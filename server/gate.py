@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from kernelgate.budget.model import (
     LADDER,
@@ -32,11 +32,11 @@ from kernelgate.budget.records import (
     Score,
 )
 from kernelgate.server import advice
-from kernelgate.server.measure import is_well, measure, noise_floor
+from kernelgate.server.measure import build_on_device, is_well, measure, noise_floor
 from kernelgate.server.services import AnyMeasuringTool, Door, Services, device_amount
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
-from kernelgate.tools.kit.book import ToolMistake
+from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step, reply_model
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
@@ -107,11 +107,7 @@ class Gate:
         """The candidate that the call is about, registered if it is new, and the rungs to climb."""
         if tool.rung is not Rung.compile:
             return await self._services.candidate(self._account, args.candidate_id), (tool.rung,)
-        files = args.files if args.files is not None else {"candidate.py": args.source}
-        try:
-            candidate = Candidate(files=files)
-        except ValidationError as error:
-            raise ToolMistake(f"compile: {error.errors()[0]['msg'].removeprefix('Value error, ')}.") from None
+        candidate: Candidate = args.candidate()
         await self._services.run(self._account, args.run_id)
         record = await self._services.register(
             self._account, args.run_id, candidate, parent_id=args.parent_id, note=args.note
@@ -215,7 +211,7 @@ class Gate:
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
         held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
-        cap_s = held_s if tool.rung is not Rung.compile else tool.limit_s
+        cap_s = held_s if tool.rung is not Rung.compile else _build_limit_s(tool, door)
         reply = await measure(self._services, job, door, tool, plan, cap_s)
         if reply.fault and not job.cancel_wanted:
             reply = await measure(self._services, job, door, tool, plan, cap_s)
@@ -241,6 +237,8 @@ class Gate:
             return await self._charged_without_result(door, tool, admitted, measured, reply)
         facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else _farmed(tool, reply.fault)
+        if isinstance(report, CompileReport) and _may_build_on_device(door, report):
+            report = await build_on_device(self._services, door, report)
         result = ResultInput(
             rung=rung, verdict=report.verdict, code=report.code, report=report.model_dump(mode="json"),
             score=_score(tool, report), workload_set=self._services.workload_set(tool, door),
@@ -310,12 +308,22 @@ def remaining_of(purse: Purse) -> Remaining:
     )
 
 
+def _may_build_on_device(door: Door, report: CompileReport) -> bool:
+    """A candidate that reads values of tensors can be built only by running it, where there is a GPU."""
+    return report.verdict is Verdict.needs_device and door.device.kind == "cuda" and door.candidate.language == "triton"
+
+
 def _farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
     """The report on a candidate that brought our side down twice where others pass: faults must not be a way out."""
     verdict = Verdict.build_failed if tool.rung is Rung.compile else Verdict.crashed
     summary = f"twice our side failed on it, and a known good candidate passes in its place: {fault}"
     report: RungReport = tool.report(verdict=verdict, code="FAULT_FARMING", summary=summary)
     return report
+
+
+def _build_limit_s(tool: AnyMeasuringTool, door: Door) -> float:
+    """Inline C++ and CUDA take a compiler for as long as all else together."""
+    return EXTENSION_LIMIT_S if door.candidate.language == "cuda" else tool.limit_s
 
 
 def _least(hold: Amount) -> Amount:

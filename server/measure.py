@@ -13,7 +13,8 @@ from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task
 from kernelgate.tools import precise_time
-from kernelgate.tools.kit.house import ProbeFacts
+from kernelgate.tools.compile import CompileReport, built_on_device
+from kernelgate.tools.kit.house import DeviceBuildFacts, ProbeFacts
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
 
@@ -21,6 +22,7 @@ log = logging.getLogger("kernelgate")
 
 QUALIFY_LIMIT_S: Final = 120.0
 PROBE_LIMIT_S: Final = 30.0
+DEVICE_BUILD_LIMIT_S: Final = 60.0
 CALIBRATE_LOOKS: Final = (24,)
 """Pairs of the baseline against itself: at 24 the 95 % interval is the 7th to the 18th value."""
 KNOWN_GOOD: Final = "\n\nModelNew = Model\n"
@@ -126,6 +128,18 @@ async def noise_floor(services: Services, door: Door) -> float:
         )
     )  # fmt: skip
     return floor
+
+
+async def build_on_device(services: Services, door: Door, report: CompileReport) -> CompileReport:
+    """Build a candidate that needs values by its first calls on the device, under the lease, on the house."""
+    reply = await _send(
+        services, None, door.device, "device_build", door.task, door.candidate.files, None, lease=True,
+        cap_s=DEVICE_BUILD_LIMIT_S,
+    )  # fmt: skip
+    if reply.fault:
+        return report
+    facts = None if reply.facts is None else DeviceBuildFacts.model_validate_json(canonical_json(reply.facts))
+    return built_on_device(report, facts, reply.exit)
 
 
 async def is_well(services: Services, door: Door) -> bool:

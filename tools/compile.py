@@ -12,11 +12,14 @@ from kernelgate.tools.kit import occupancy as occupancy_rules
 from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
 from kernelgate.tools.kit.bench import Builder
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
+from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.occupancy import Occupancy
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
+EXTENSION_LIMIT_S: Final = 300.0
+"""For inline C++ and CUDA: one architecture took 28 s on an H200 host, with a cold compiler cache and headers 59 s."""
 MAX_KERNELS_SHOWN: Final = 12
 """A reply stays under 4,000 tokens; each kernel takes about 150."""
 MAX_LOG_CHARS: Final = 2_000
@@ -73,6 +76,9 @@ class CompileFacts(Frozen):
     trace: Trace | None = None
     kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
     notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    missing: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Programs that inline C++ and CUDA need and this host lacks."""
+    extensions_built: bool = False
 
 
 class KernelReport(Frozen):
@@ -109,11 +115,18 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
     """Scan, load, trace, read the binaries; stops at the first failure."""
     scan = scan_files(builder.files)
     facts = CompileFacts(language=scan.language, forbidden=why_forbidden(scan, builder.task))
-    if facts.forbidden or scan.language == "cuda":
+    if facts.forbidden:
         return facts
+    if scan.language == "cuda":
+        missing = builder.missing_programs() if builder.device.kind == "cuda" else ()
+        if missing or builder.device.kind == "cpu":
+            return facts.model_copy(update={"missing": missing})
     fault = builder.load()
     if fault is not None:
         return facts.model_copy(update={"fault": fault})
+    if scan.language == "cuda":
+        # Its sources are compiled when the module is imported; what they do cannot be followed on fake tensors.
+        return facts.model_copy(update={"extensions_built": True, "notes": builder.notes()})
     trace = builder.trace()
     if isinstance(trace, Fault):
         return facts.model_copy(update={"fault": trace})
@@ -138,7 +151,7 @@ def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> Co
         return CompileReport(
             verdict=Verdict.build_timed_out,
             code="HANG",
-            summary=f"it did not build within {LIMIT_S:g} s: use fewer autotune configurations or unroll less",
+            summary="it did not build within its limit: use fewer autotune configurations, unroll or include less",
         )
     if facts is None:
         return _failed("CRASH", "its process ended before the build did" + _ended(exit_))
@@ -147,16 +160,51 @@ def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> Co
     if facts.fault is not None:
         return _of_fault(facts.fault, exit_)
     if facts.language == "cuda":
-        return CompileReport(
-            verdict=Verdict.needs_device,
-            summary="inline C++ and CUDA sources are built on a GPU host only: write it in Triton, or run there",
-        )
+        return _of_extensions(facts)
     trace = facts.trace
     if trace is None:
         return _failed("CRASH", "its process ended before forward did" + _ended(exit_))
     if not trace.complete and (facts.language == "triton" or trace.launches):
         return _needs_device(trace)
     return _built(facts, trace)
+
+
+def _of_extensions(facts: CompileFacts) -> CompileReport:
+    if facts.extensions_built:
+        return CompileReport(
+            verdict=Verdict.built,
+            summary="it builds, its C++ and CUDA sources with it; next: check_correctness",
+            notes=facts.notes,
+        )
+    if facts.missing:
+        lacking = " and ".join(facts.missing)
+        said = (
+            f"inline C++ and CUDA need {lacking}, which this host lacks: install them; Triton candidates work without"
+        )
+        return CompileReport(verdict=Verdict.needs_device, summary=said)
+    return CompileReport(
+        verdict=Verdict.needs_device,
+        summary="inline C++ and CUDA sources are built on a GPU host only: write it in Triton, or run there",
+    )
+
+
+def built_on_device(report: CompileReport, facts: DeviceBuildFacts | None, exit_: ChildExit) -> CompileReport:
+    """The verdict on a candidate that needed values, after a child on the device had run it."""
+    if exit_.kind == "cap_reached":
+        return CompileReport(
+            verdict=Verdict.build_timed_out, code="HANG", summary="its first calls on the device did not end in time"
+        )
+    if facts is None:
+        return _failed("CRASH", "its process ended on the device before the build did" + _ended(exit_))
+    if facts.fault is not None:
+        return _of_fault(facts.fault, exit_)
+    return CompileReport(
+        verdict=Verdict.built,
+        summary="it builds; it reads values of tensors, so it was built by running it on the device "
+        f"({facts.prepare_s:.1f} s, on the house); next: check_correctness",
+        traced=facts.workloads,
+        notes=(report.summary,),
+    )
 
 
 def _of_fault(fault: Fault, exit_: ChildExit) -> CompileReport:

@@ -191,7 +191,7 @@ def test_of_many_kernels_those_with_advice_are_shown() -> None:
 @pytest.mark.parametrize(
     ("ended", "fault", "verdict", "code", "words"),
     [
-        (ChildExit(kind="cap_reached"), Fault(kind="gone", stage="load"), "build_timed_out", "HANG", "60 s"),
+        (ChildExit(kind="cap_reached"), Fault(kind="gone", stage="load"), "build_timed_out", "HANG", "within its limit"),
         (ChildExit(kind="exited", status=7), Fault(kind="gone", stage="load"), "build_failed", "CRASH", "status 7"),
         (ChildExit(kind="signalled", status=11), Fault(kind="gone", stage="trace"), "build_failed", "CRASH", "11"),
         (FINISHED, Fault(kind="out_of_memory", stage="trace", error="MemoryError: "), "build_failed", "OOM", "memory"),
@@ -258,3 +258,19 @@ def test_the_description_is_short_and_says_what_comes_next() -> None:
     assert TOOL.description.splitlines()[0].startswith("Register a candidate and see whether it builds")
     assert "check_correctness" in TOOL.description
     assert (TOOL.rung, TOOL.first_hold_s, TOOL.limit_s) == (Rung.compile, 0.0, 60.0)
+
+
+def test_a_candidate_that_needs_values_is_built_by_what_happened_on_the_device() -> None:
+    from kernelgate.tools.compile import built_on_device
+    from kernelgate.tools.kit.house import DeviceBuildFacts
+
+    waiting = CompileReport(verdict=Verdict.needs_device, summary="it reads values")
+    finished = ChildExit(kind="finished")
+    good = built_on_device(waiting, DeviceBuildFacts(workloads=("a", "b"), prepare_s=1.5), finished)
+    assert good.verdict is Verdict.built
+    assert good.traced == ("a", "b")
+    assert "on the device" in good.summary
+    fault = Fault(kind="raised", stage="forward", error="ValueError: no")
+    assert built_on_device(waiting, DeviceBuildFacts(fault=fault), finished).verdict is Verdict.build_failed
+    assert built_on_device(waiting, None, ChildExit(kind="cap_reached")).verdict is Verdict.build_timed_out
+    assert built_on_device(waiting, None, ChildExit(kind="signalled", status=11)).verdict is Verdict.build_failed

@@ -103,6 +103,10 @@ class Builder(Protocol):
         """The candidate's files: name → text."""
         ...
 
+    def missing_programs(self) -> tuple[str, ...]:
+        """Which of the programs that build C++ and CUDA extensions this host lacks: `nvcc`, `ninja`, a C++ compiler."""
+        ...
+
     def load(self) -> Fault | None:
         """Have the candidate's module imported and `ModelNew` found."""
         ...

@@ -1,6 +1,6 @@
 """What the device side reports: numbers and facts, never verdicts. Judged in the server, untrusted where marked."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -11,6 +11,8 @@ from kernelgate.tasks.qualify import ReferenceFacts as ReferenceFacts
 from kernelgate.tasks.qualify import Trial as Trial
 
 Side: TypeAlias = Literal["baseline", "candidate"]
+WHILE_BASELINE: Final = "while the baseline was timed"
+"""Pattern of an `input_mutation` that was found behind a block of the baseline."""
 
 
 class Fault(Frozen):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kernelgate.budget.model import Code, Verdict
-from kernelgate.tools.kit.facts import Comparison, Fault
+from kernelgate.tools.kit.facts import WHILE_BASELINE, Comparison, Fault
 from kernelgate.tools.kit.wire import ChildExit
 
 SIGKILL = 9
@@ -54,6 +54,9 @@ def of_comparison(comparison: Comparison) -> Failure:
     """What a wrong answer is told; the comparison must have a problem."""
     where = f"workload {comparison.workload}, distribution {comparison.distribution}"
     output = f" (output {comparison.output})" if comparison.output else ""
+    if comparison.problem == "input_mutation" and comparison.pattern == WHILE_BASELINE:
+        said = f"the inputs that both sides read were changed {WHILE_BASELINE}, on {where}"
+        return Failure(Verdict.input_mutation, "BASELINE_POISON", said)
     if comparison.problem == "input_mutation":
         return Failure(Verdict.input_mutation, "INPUT_MUTATION", f"it changed its inputs on {where}: work on a copy")
     if comparison.problem in ("wrong_type", "wrong_shape", "wrong_dtype"):

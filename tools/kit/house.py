@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import BeforeValidator
+
+from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Comparison, Fault, Qualification, ReferenceFacts, Trial
@@ -18,6 +21,14 @@ class ProbeFacts(Frozen):
 
     well: bool
     why: str = ""
+
+
+class DeviceBuildFacts(Frozen):
+    """What became of a candidate that could not be traced without values: it was built by running it."""
+
+    fault: Fault | None = None
+    prepare_s: float = 0.0
+    workloads: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,24 @@ def probe(bench: Bench, plan: NoPlan) -> ProbeFacts:
     return ProbeFacts(well=answer.problem == "none", why=answer.problem)
 
 
+def device_build(bench: Bench, plan: NoPlan) -> DeviceBuildFacts:
+    """Load the candidate and make its first calls on each public workload; its kernels compile on the way."""
+    fault = bench.load()
+    done: list[str] = []
+    prepare_s = 0.0
+    for workload in bench.workloads(held_out=False) if fault is None else ():
+        bench.progress("building on the device", len(done))
+        prepared = bench.prepare(workload.name, 1)
+        if isinstance(prepared, Fault):
+            fault = prepared
+            break
+        prepare_s += prepared.prepare_s
+        done.append(workload.name)
+    return DeviceBuildFacts(fault=fault, prepare_s=prepare_s, workloads=tuple(done))
+
+
 PROCEDURES: Final = (
+    HouseProcedure("device_build", NoPlan, DeviceBuildFacts, device_build),
     HouseProcedure("qualify", NoPlan, Qualification, qualify),
     HouseProcedure("probe", NoPlan, ProbeFacts, probe),
 )

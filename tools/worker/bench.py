@@ -3,8 +3,8 @@
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 
@@ -25,12 +25,14 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
+from kernelgate.tools.worker.control import Control as Control
+from kernelgate.tools.worker.control import House as House
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.structure import encode, leaves
+from kernelgate.tools.worker.structure import encode, leaves, tensors_in
 
 VERIFIED_OUTPUTS: Final = 2
 """Outputs of a verified row that are compared: each costs a call of the reference."""
@@ -38,31 +40,6 @@ PROFILED_US: Final = 50_000.0
 """A profile covers about so much work, at least one call."""
 REMEMBERED_BYTES: Final = 64 << 20
 """Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
-
-
-class Control(Protocol):
-    """Whoever holds the candidate's process, and the client who waits."""
-
-    def progress(self, stage: str, done: int, total: int) -> None:
-        """Tell the client how far the call is."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the candidate's process; returns when it stands still, or is gone."""
-        ...
-
-    def proceed(self) -> None:
-        """Let it run again."""
-        ...
-
-
-@dataclass
-class House:
-    """What a referee keeps between calls, and the time of this call that the house pays for."""
-
-    held: dict[str, HeldWorkload]
-    ceilings: Ceilings | None = None
-    house_s: float = 0.0
 
 
 class RefereeBench:
@@ -84,6 +61,8 @@ class RefereeBench:
         self._stopped = False
         self._constructed = ""
         self._ready: ReadyWorkload | None = None
+        self._pool: InputPool | None = None
+        self._weights: Loan | None = None
         self._previous: dict[str, list[torch.Tensor]] = {}
         self._load_s = 0.0
         self.prepare_s = 0.0
@@ -124,12 +103,14 @@ class RefereeBench:
     def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
         """One forward on fresh secret inputs in fresh memory."""
         held = self._held(workload)
+        fault = self._forget()
+        if fault is not None:
+            return fault
         held.require_memory()
         fault = self._construct(held)
         if fault is not None:
             return fault
-        self._ready = None
-        pool = InputPool(self._lender, self._secret)
+        pool = self._pool = InputPool(self._lender, self._secret)
         drawn = held.draw(distribution)
         seed = self._secret.getrandbits(31)
         expected = held.expect(drawn.arguments, seed)
@@ -149,7 +130,7 @@ class RefereeBench:
         """Lend a pool, make the first calls and some warm ones on both sides."""
         start = time.perf_counter()
         held = self._held(workload)
-        fault = self._construct(held)
+        fault = self._forget() or self._construct(held)
         if fault is not None:
             return fault
         limit = entries_that_fit(held)
@@ -157,7 +138,8 @@ class RefereeBench:
         held.require_memory(entries)
         drawn = [held.draw("original") for _ in range(entries)]
         expected = held.expect(drawn[0].arguments, self._secret.getrandbits(31))
-        ready = ReadyWorkload(held, InputPool(self._lender, self._secret), limit, expected=expected)
+        pool = self._pool = InputPool(self._lender, self._secret)
+        ready = ReadyWorkload(held, pool, limit, expected=expected)
         fault = self._lend(ready.pool, drawn, expected, replace=True)
         if fault is not None:
             return fault
@@ -225,14 +207,16 @@ class RefereeBench:
         answer = self._ask("profile", question, protocol.Profiled)
         if isinstance(answer, Fault):
             return answer
-        return OperatorProfile(workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators)
+        return OperatorProfile(
+            workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators, note=answer.note
+        )
 
     def ceilings(self) -> Ceilings:
         """Measured once by a referee, on the house."""
         if self._house.ceilings is None:
             start = time.perf_counter()
             self._hold_still()
-            self._house.ceilings = measure_ceilings()
+            self._house.ceilings = self._measure_ceilings()
             self._house.house_s += time.perf_counter() - start
         return self._house.ceilings
 
@@ -251,6 +235,15 @@ class RefereeBench:
         if self._conversation is not None:
             self._let_run()
             self._conversation.close()
+        self._ready = self._pool = self._weights = None
+
+    def _measure_ceilings(self) -> Ceilings:
+        return measure_ceilings()
+
+    def _forget(self) -> Fault | None:
+        """Let go of the input pool that is lent now: the next one is made in new memory."""
+        self._ready = self._pool = None
+        return None
 
     def _held(self, workload: str) -> HeldWorkload:
         """The workload, as the only one whose weights are in memory: several might not fit."""
@@ -308,6 +301,8 @@ class RefereeBench:
         answer = self._hand("construct", question, protocol.Constructed, loan)
         if isinstance(answer, Fault):
             return answer
+        # The model may keep tensors among its arguments; of weights it has made copies.
+        self._weights = loan if tensors_in(built.init_arguments) else None
         self._constructed = held.name
         self._ready = None
         return None
@@ -323,7 +318,7 @@ class RefereeBench:
         if loan is None:
             return self._ask(stage, question, answer)
         try:
-            return self._ask(stage, question, answer, (loan.descriptor,))
+            return self._ask(stage, question, answer, loan.descriptors)
         finally:
             loan.close_descriptor()
 

@@ -262,7 +262,10 @@ def _keep(plan: Plan, log: int, report: int) -> None:
     os.setsid()
     _join_cgroup(plan.walls.host.pids_cgroup)
     if namespaced:
+        number = int(os.readlink("/proc/self"))  # `/proc` is still the supervisor's here: ours alone
         confine.enter_namespaces(plan.walls, plan.files)
+        if plan.walls.shared_memory:
+            namespaces.continue_pids_after(number)
     else:
         confine.become_subreaper()
         confine.fill_scratch(plan.walls, plan.files)

@@ -1,4 +1,4 @@
-"""What a candidate's process has on a GPU: its lent memory, its timer, a count of what was compiled, a table of kernels.
+"""What a candidate's process has on a GPU: lent memory, a timer, a count of what was compiled, a table of kernels.
 
 All that it reports is a claim: the candidate's code runs in the same process.
 """
@@ -80,9 +80,7 @@ def _drop(index: int, output: object) -> None:
     """Nobody needs the answers of a profile."""
 
 
-def _kernels(
-    forward: Callable[..., Any], pool: Mapping[int, Arguments], order: Sequence[int]
-) -> tuple[Operator, ...]:
+def _kernels(forward: Callable[..., Any], pool: Mapping[int, Arguments], order: Sequence[int]) -> tuple[Operator, ...]:
     # Not torch.profiler, which imports the compiler; this is what it stands on.
     profiler: Any = torch.autograd.profiler.profile(use_cpu=True, use_device="cuda", use_kineto=True)
     with profiler, torch.no_grad():

@@ -53,7 +53,7 @@ class Driver:
         if code == _OUT_OF_MEMORY:
             free, total = torch.cuda.mem_get_info()
             raise DeviceMemoryFull(
-                f"the device has no room for {size_bytes:,} bytes of lent memory: {free:,} of {total:,} bytes are free; "
+                f"the device has no room for {size_bytes:,} bytes of lent memory: {free:,} of {total:,} are free; "
                 "close other processes that use this GPU, or choose a smaller workload"
             )
         self._check(code, "allocating lent memory")

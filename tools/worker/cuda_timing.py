@@ -9,7 +9,7 @@ host's gaps between launches do not count (13 µs fell to 4 for one small kernel
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import torch
 
@@ -39,11 +39,38 @@ OUTSIDE_ERROR_US: Final = 15.0
 OUTSIDE_CLOCK: Final = "referee's wall clock: blocks of two lengths, flush and copies taken off"
 _CLOCK: Final = time.perf_counter_ns
 # Bound before any candidate is loaded; what a candidate's process says of its time is a claim all the same.
-_SLEEP: Final = torch.cuda._sleep  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]  # torch has no public one
+_SLEEP: Final[Callable[[int], None]] = torch.cuda._sleep  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]  # torch has no public one
 _SYNCHRONIZE: Final = torch.cuda.synchronize
-_EVENT: Final = torch.cuda.Event
+_EVENT: Final[Callable[..., "Event"]] = torch.cuda.Event
 
 Side = Literal["baseline", "candidate"]
+
+
+class Event(Protocol):
+    """What is used of `torch.cuda.Event`."""
+
+    def record(self) -> None:
+        """Behind what the current stream holds now."""
+        ...
+
+    def query(self) -> bool:
+        """Whether it has happened."""
+        ...
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds to a later one."""
+        ...
+
+
+def new_event() -> Event:
+    """An event that keeps its time."""
+    return _EVENT(enable_timing=True)
+
+
+def cache_bytes() -> int:
+    """Size of the device's second-level cache."""
+    cuda: Any = torch.cuda  # it has no type for the properties
+    return int(cuda.get_device_properties(CUDA_DEVICE).L2_cache_size)
 
 
 @dataclass(frozen=True)
@@ -64,9 +91,9 @@ class CudaTimer:
     def __init__(self, driver: Driver) -> None:
         """In a process whose CUDA was started."""
         self._driver = driver
-        cache: int = torch.cuda.get_device_properties(CUDA_DEVICE).L2_cache_size
-        self._flush = torch.empty(FLUSH_SHARE * max(cache, 1 << 20), dtype=torch.uint8, device=CUDA_DEVICE)
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        size_bytes = FLUSH_SHARE * max(cache_bytes(), 1 << 20)
+        self._flush = torch.empty(size_bytes, dtype=torch.uint8, device=CUDA_DEVICE)
+        self._events: list[tuple[Event, Event]] = []
 
     def time_block(
         self,
@@ -106,9 +133,9 @@ class CudaTimer:
         samples = tuple(max(0, round(begin.elapsed_time(end) * 1e6)) for begin, end in pairs)
         return BlockTimes(samples, enqueue_us, covered)
 
-    def _pairs(self, count: int) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
+    def _pairs(self, count: int) -> list[tuple[Event, Event]]:
         while len(self._events) < count:
-            self._events.append((_EVENT(enable_timing=True), _EVENT(enable_timing=True)))
+            self._events.append((new_event(), new_event()))
         return self._events[:count]
 
 

@@ -5,6 +5,7 @@ like, sockets that lie in the file system, and the sight of other processes. So 
 the child's own folders, the folders where sockets and homes lie are covered, and `/proc` is mounted anew.
 """
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -57,6 +58,16 @@ def unshare(flags: int) -> None:
         raise _error("the namespaces were refused")
 
 
+def continue_pids_after(number: int) -> None:
+    """In process 1 of a pid namespace: give the next process another number than children of other namespaces have.
+
+    CUDA takes a handle whose maker has the number of the process that opens it for one of that process's own. Does
+    nothing on a kernel that does not let numbers be chosen.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(number), encoding="ascii")
+
+
 def enter_pid_namespace(descriptor: int) -> None:
     """Have later children start in the pid namespace of a descriptor; raises OSError."""
     if _LIBC.setns(ctypes.c_int(descriptor), ctypes.c_int(CLONE_NEWPID)) != 0:
@@ -76,8 +87,10 @@ def arrange(mounts: Mounts) -> None:
     _mount("kernelgate", mounts.scratch, "tmpfs", _MS_NOSUID | _MS_NODEV, own_memory)
     if mounts.private_shm:
         _mount("kernelgate", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "mode=1777,size=64m")
+    else:
+        _mount("/dev/shm", "/dev/shm", None, _MS_BIND | _MS_REC, None)
     _set_read_only("/", recursive=True)
-    for folder in (*mounts.writable, mounts.scratch, *(["/dev/shm"] if mounts.private_shm else [])):
+    for folder in (*mounts.writable, mounts.scratch, "/dev/shm"):
         _set_writable(folder)
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
 

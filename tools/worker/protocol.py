@@ -8,7 +8,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, ValidationError
@@ -283,13 +283,15 @@ class Conversation:
         """Send a question and wait, without a deadline, for its answer: whoever watches the clock kills the process."""
         return self._exchange(stage, question, answer, descriptors, [])
 
-    def run(self, stage: Stage, question: Run) -> tuple[Ran, tuple[float, ...]] | Fault:
+    def run(
+        self, stage: Stage, question: Run, at_done: Callable[[], None] | None = None
+    ) -> tuple[Ran, tuple[float, ...]] | Fault:
         """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included.
 
-        Of a block there is one time, of all its calls.
+        Of a block there is one time, of all its calls; `at_done` is called at once when it is said to be done.
         """
         walls_us: list[float] = []
-        ran = self._exchange(stage, question, Ran, (), walls_us)
+        ran = self._exchange(stage, question, Ran, (), walls_us, at_done)
         if isinstance(ran, Fault):
             return ran
         asked = 1 if question.block else len(question.order)
@@ -304,6 +306,7 @@ class Conversation:
         answer: type[AnswerT],
         descriptors: Sequence[int],
         walls_us: list[float],
+        at_done: Callable[[], None] | None = None,
     ) -> AnswerT | Fault:
         if not self._over:
             self._refuse_what_nobody_asked_for()
@@ -314,7 +317,7 @@ class Conversation:
         try:
             frames.send(self._sock, message, descriptors)
             if isinstance(question, Run):
-                self._conduct(1 if question.block else len(question.order), walls_us)
+                self._conduct(1 if question.block else len(question.order), walls_us, at_done)
             reply = frames.receive_plain(self._sock)
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))
@@ -324,7 +327,7 @@ class Conversation:
             return self._end(stage, "gone", "the candidate's process ended")
         return self._parsed(stage, reply, answer)
 
-    def _conduct(self, calls: int, walls_us: list[float]) -> None:
+    def _conduct(self, calls: int, walls_us: list[float], at_done: Callable[[], None] | None) -> None:
         """Ask for each call and time it; ends early where a frame comes instead: the candidate raised."""
         for _ in range(calls):
             if not self._signalled(signals.READY):
@@ -334,6 +337,8 @@ class Conversation:
             if not self._signalled(signals.DONE):
                 return
             walls_us.append((time.perf_counter_ns() - start) / 1e3)
+            if at_done is not None:
+                at_done()
 
     def _signalled(self, expected: bytes) -> bool:
         """Wait for a byte; False where a frame begins or the stream ends."""

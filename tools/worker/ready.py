@@ -17,6 +17,8 @@ from kernelgate.tools.worker.timing import time_calls
 
 POOL_BYTES: Final = 512 << 20
 """Most memory of a prepared pool, both processes together."""
+CUDA_POOL_BYTES: Final = 8 << 30
+"""On a GPU: twelve entries of 128 MB each way take six of it."""
 LEAST_SHARE: Final = 0.05
 """A call shorter than the hand-over is still given this share of what was seen."""
 MAX_ENTRIES: Final = 64
@@ -72,7 +74,8 @@ class ReadyWorkload:
 def entries_that_fit(held: HeldWorkload) -> int:
     """How many pool entries memory allows; at least one."""
     each = 2 * held.sizes.inputs_bytes + 4 * held.sizes.outputs_bytes
-    room = min(POOL_BYTES, memory.available_bytes() // 4)
+    most = POOL_BYTES if held.device == "cpu" else CUDA_POOL_BYTES
+    room = min(most, memory.available_bytes(held.device) // 4)
     return max(1, min(MAX_ENTRIES, room // max(each, 1)))
 
 

@@ -2,12 +2,15 @@
 
 import json
 import os
+import select
 import socket
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from typing import Final
 
+import torch
 from pydantic import JsonValue
 
 from kernelgate.tasks.model import Task
@@ -16,6 +19,11 @@ from kernelgate.tools.kit.facts import Qualification
 from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.cuda_bench import CudaBench
+from kernelgate.tools.worker.cuda_device import observe
+from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE, CudaFailure, DeviceMemoryFull, start_cuda
+from kernelgate.tools.worker.cuda_lending import CudaLender
+from kernelgate.tools.worker.cuda_timing import CudaTimer
 from kernelgate.tools.worker.heap import give_freed_memory_back
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
@@ -24,6 +32,10 @@ from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.timing import apply_policy
 
 QUALIFY: Final = "qualify"
+IDLE_S: Final = 60.0
+"""A referee on a GPU that nobody has asked for so long gives its memory back."""
+KEPT_SHARE: Final = 8
+"""Of the device's memory, torch may keep this part for the next call."""
 MAX_ERROR_CHARS: Final = 1_000
 
 
@@ -67,6 +79,14 @@ class SocketControl:
                 raise RuntimeError(f"{message.get('op')} came while a call was under way")
 
 
+@dataclass(frozen=True)
+class _Gpu:
+    """What the referee has on a GPU: the same for all tasks."""
+
+    lender: CudaLender
+    timer: CudaTimer
+
+
 class Referee:
     """Keeps the task of the last call, so that the next one finds it built."""
 
@@ -76,6 +96,14 @@ class Referee:
         self._digest = ""
         self._house: House | None = None
         self._failure: TaskError | DoesNotFit | None = None
+        self._gpu: _Gpu | None = None
+
+    def rest(self) -> None:
+        """Nobody has asked for a while: weights go, and what torch keeps of the device's memory."""
+        if self._gpu is not None and self._house is not None:
+            for held in self._house.held.values():
+                held.forget()
+            torch.cuda.empty_cache()
 
     def answer(self, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
         """The reply to one frame; raises what is our own fault."""
@@ -94,12 +122,28 @@ class Referee:
         digest = f"{task.digest} {device.model_dump_json()}"
         if digest == self._digest:
             return
-        self._digest, self._house, self._failure = digest, None, None
+        self._digest, self._house, self._failure = "", None, None
+        if device.kind == "cuda":
+            self._start_gpu()
+            torch.cuda.empty_cache()
+        self._digest = digest
         apply_policy(task.precision, device.threads)
         try:
             self._house = House(reference.hold(task, torch_device(device), device.kind))
         except (TaskError, DoesNotFit) as error:
             self._failure = error
+
+    def _start_gpu(self) -> None:
+        if self._gpu is None:
+            driver = start_cuda()
+            self._gpu = _Gpu(CudaLender(driver), CudaTimer(driver))
+
+    def _bench(self, request: WorkerRequest, house: House, conversation: Conversation | None) -> RefereeBench:
+        control = SocketControl(self._control, request.request_id)
+        if self._gpu is None:
+            return RefereeBench(request.task, request.device, house, MemfdLender(), control, conversation)
+        lender, timer = self._gpu.lender, self._gpu.timer
+        return CudaBench(request.task, request.device, house, lender, control, conversation, timer)
 
     def _call(self, request: WorkerRequest, conversation: Conversation | None) -> dict[str, JsonValue]:
         start = time.perf_counter()
@@ -110,14 +154,7 @@ class Referee:
             return self._unfit(request, self._failure or TaskError("the task could not be held"))
         house = self._house
         house.house_s = time.perf_counter() - start
-        bench = RefereeBench(
-            request.task,
-            request.device,
-            house,
-            MemfdLender(),
-            SocketControl(self._control, request.request_id),
-            conversation,
-        )
+        bench = self._bench(request, house, conversation)
         try:
             facts = catalogue.procedure(request.procedure).run(bench, request.plan)
         except (TaskError, DoesNotFit) as error:
@@ -125,12 +162,18 @@ class Referee:
         finally:
             bench.close()
             give_freed_memory_back()
+            if self._gpu is not None:
+                _trim()
         return {
             "op": "done",
             "facts": facts.model_dump(mode="json"),
             "house_s": house.house_s,
             "prepare_s": bench.prepare_s,
-            "observation": {"load_1m": os.getloadavg()[0], "threads": request.device.threads},
+            "observation": {
+                "load_1m": os.getloadavg()[0],
+                "threads": request.device.threads,
+                **(observe(request.device.uid) if self._gpu is not None else {}),
+            },
         }
 
     def _unfit(self, request: WorkerRequest, error: TaskError | DoesNotFit) -> dict[str, JsonValue]:
@@ -152,8 +195,15 @@ class Referee:
 
 
 def torch_device(device: DeviceRef) -> str:
-    """`cpu` or `cuda:1`."""
-    return "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
+    """`cpu` or `cuda:0`: a referee sees one GPU only, whatever its number on the host."""
+    return "cpu" if device.kind == "cpu" else CUDA_DEVICE
+
+
+def _trim() -> None:
+    """Between calls: give back what torch keeps of the device's memory, if it is much."""
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    if kept > torch.cuda.mem_get_info()[1] // KEPT_SHARE:
+        torch.cuda.empty_cache()
 
 
 def serve(control: socket.socket) -> None:
@@ -164,6 +214,8 @@ def serve(control: socket.socket) -> None:
     """
     referee = Referee(control)
     while True:
+        if not select.select([control], [], [], IDLE_S)[0]:
+            referee.rest()
         received = frames.receive(control)
         if received is None:
             return
@@ -183,6 +235,8 @@ def serve(control: socket.socket) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    known = isinstance(error, TaskError | DoesNotFit)
+    known = isinstance(error, TaskError | DoesNotFit | CudaFailure | DeviceMemoryFull)
     text = str(error) if known else f"The referee failed: {type(error).__name__}: {error}"
+    if isinstance(error, torch.OutOfMemoryError):
+        text = f"The device has not enough free memory for this call: {str(error).partition('. ')[0]}."
     return text.encode("utf-8", "replace").decode()[:MAX_ERROR_CHARS]

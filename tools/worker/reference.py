@@ -57,9 +57,9 @@ class HeldWorkload:
         Raises `TaskError` where the task's code fails, `memory.DoesNotFit` where a task cannot be made small enough.
         """
         self._task = task
-        self._device = device
         self.name = workload.name
         self._model: _Built | None = None
+        self.device = device
         if workload.shrink:
             self._code, self.sizes = _smallest_that_fits(task, workload.name, device)
         else:
@@ -76,11 +76,11 @@ class HeldWorkload:
     def require_memory(self, times: int = 1) -> None:
         """Raises `memory.DoesNotFit` where a call with so many pool entries would not fit."""
         lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
-        if self._device == "cpu":
+        if self.device == "cpu":
             limits = [(memory.call_bytes(*lent), memory.available_bytes())]
             limits.append((memory.candidate_bytes(*lent), memory.CANDIDATE_BYTES))
         else:
-            limits = [(memory.cuda_call_bytes(*lent), memory.available_bytes(self._device))]
+            limits = [(memory.cuda_call_bytes(*lent), memory.available_bytes(self.device))]
         for needed, allowed in limits:
             if needed > allowed:
                 raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
@@ -90,7 +90,7 @@ class HeldWorkload:
         """The reference module with its weights; built on first use. Raises `TaskError`."""
         if self._model is None:
             with _as_task_error(self.name, "building Model"):
-                self._model = _build(self._code, self._task.weight_seed, self._device)
+                self._model = _build(self._code, self._task.weight_seed, self.device)
         return self._model
 
     def forget(self) -> None:
@@ -101,7 +101,7 @@ class HeldWorkload:
         """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""
         seed = secrets.randbits(SEED_BITS)
         with _as_task_error(self.name, "get_inputs()"):
-            return inputs.draw(self._code.get_inputs, seed, self._device, distribution, self._task.domains)
+            return inputs.draw(self._code.get_inputs, seed, self.device, distribution, self._task.domains)
 
     def expect(self, arguments: object, seed: int) -> Any:
         """The reference's answer, copied, so that nobody else holds its memory. Raises `TaskError`.

@@ -1,0 +1,32 @@
+"""What a bench needs beside the candidate: whoever holds the processes, and what outlives the call."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernelgate.tools.kit.facts import Ceilings
+from kernelgate.tools.worker.reference import HeldWorkload
+
+
+class Control(Protocol):
+    """Whoever holds the candidate's process, and the client who waits."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Tell the client how far the call is."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the candidate's process; returns when it stands still, or is gone."""
+        ...
+
+    def proceed(self) -> None:
+        """Let it run again."""
+        ...
+
+
+@dataclass
+class House:
+    """What a referee keeps between calls, and the time of this call that the house pays for."""
+
+    held: dict[str, HeldWorkload]
+    ceilings: Ceilings | None = None
+    house_s: float = 0.0

@@ -1,0 +1,344 @@
+"""The referee's view of one call on a GPU: blocks are timed as a whole, by events and by the referee's wall clock.
+
+The candidate is not stopped while the baseline runs, as work that it has given to the device would not stop either;
+instead the inputs are compared right before and right after. Both processes stay on the device, which slices its time
+between them when both have work.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, Fault, Prepared, Side
+from kernelgate.tools.kit.statistics import median
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import cuda_timing, protocol
+from kernelgate.tools.worker.answers import Question, mutated
+from kernelgate.tools.worker.bench import Control, House, RefereeBench
+from kernelgate.tools.worker.cuda_ceilings import measure_cuda_ceilings
+from kernelgate.tools.worker.cuda_device import leave_room
+from kernelgate.tools.worker.cuda_timing import BlockTimes, CudaTimer, Pace, Row, Surroundings
+from kernelgate.tools.worker.handover import Handover
+from kernelgate.tools.worker.inputs import Drawn, reseed
+from kernelgate.tools.worker.lending import Lender, storage_bytes
+from kernelgate.tools.worker.pool import InputPool, PoolEntry
+from kernelgate.tools.worker.ready import ReadyWorkload
+from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.structure import call_arguments
+from kernelgate.tools.worker.timing import nothing
+
+ATTEMPTS: Final = 3
+"""A block whose calls were not enqueued in time is measured again, behind a longer sleep."""
+SURROUNDINGS_ROUNDS: Final = 3
+CONTEXT_BYTES: Final = 1 << 30
+"""The candidate's context, flush buffer and kernels."""
+LATE_ELEMENTS: Final = 4_096
+"""Of each answer so many elements are looked at in the moment in which a block is said to be done."""
+CONSTANTS_KEPT: Final = 15
+COMPARED_WORDS: Final = 64 << 20
+"""A comparison of inputs takes an eighth of this many 8-byte words for its findings."""
+_SAID_TOO_EARLY: Final = "it said that its calls were done while the device was still working on them"
+
+
+@dataclass
+class _Run:
+    """What was seen of the last block of the candidate."""
+
+    ran: protocol.Ran
+    wall_us: float
+
+
+@dataclass
+class _Measured:
+    """The runs of one block."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    samples_us: list[float] = field(default_factory=list[float])
+    comparison: Comparison | None = None
+    covered: bool = True
+    recompiled: bool = False
+
+    def worst(self, found: Comparison | None) -> None:
+        """Keep a problem once there is one."""
+        if self.comparison is None or self.comparison.problem == "none":
+            self.comparison = found or self.comparison
+
+
+class CudaBench(RefereeBench):
+    """One call on one candidate on a GPU. See `Bench` for what its methods promise."""
+
+    def __init__(
+        self,
+        task: Task,
+        device: DeviceRef,
+        house: House,
+        lender: Lender,
+        control: Control,
+        conversation: protocol.Conversation | None,
+        timer: CudaTimer,
+    ) -> None:
+        """As `RefereeBench`; the timer is the referee's own."""
+        super().__init__(task, device, house, lender, control, conversation)
+        self._timer = timer
+        self._pace = Pace()
+        self._sleep_us = self._pace.sleep_us(1)
+        self._around: Surroundings | None = None
+        self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
+        self._last: _Run | None = None
+        self._at_done: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def load(self) -> Fault | None:
+        """See `Bench`; the candidate's process starts CUDA first."""
+        leave_room(CONTEXT_BYTES)
+        return super().load()
+
+    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
+        """See `Bench`."""
+        found = super().compare(workload, distribution)
+        return found if isinstance(found, Fault) else self._too_early("forward") or found
+
+    def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
+        """See `Bench`."""
+        self._pace, self._around = Pace(), None
+        self._sleep_us = self._pace.sleep_us(pool_entries)
+        self._constants_us.clear()
+        prepared = super().prepare(workload, pool_entries)
+        if isinstance(prepared, Fault):
+            return prepared
+        clock = {"outside_error_us": cuda_timing.OUTSIDE_ERROR_US, "outside_clock": cuda_timing.OUTSIDE_CLOCK}
+        return prepared.model_copy(update=clock)
+
+    def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
+        """See `Bench`: runs of n and of 3n calls, no pool entry twice in one, in an order that nobody else knows."""
+        ready = self._ready
+        if ready is None:
+            raise RuntimeError("block() needs a prepared workload: call prepare() first")
+        fault = self._grow(ready, max(cuda_timing.block_lengths(calls, ready.limit)))
+        if fault is not None:
+            return fault
+        lengths = cuda_timing.block_lengths(calls, len(ready.pool.entries))
+        around = self._surroundings(ready, lengths)
+        measured = self._measured(side, ready, lengths, verify=verify)
+        for _ in range(ATTEMPTS - 1):
+            if isinstance(measured, Fault) or measured.covered or self._pace.hopeless(side):
+                break
+            around = self._surroundings(ready, lengths)
+            measured = self._measured(side, ready, lengths, verify=verify)
+        if isinstance(measured, Fault):
+            return measured
+        return Block(
+            side=side,
+            workload=ready.held.name,
+            samples_us=tuple(measured.samples_us),
+            outside_us=(self._outside_us(side, ready, measured.rows, around),),
+            comparison=measured.comparison,
+            recompiled=measured.recompiled,
+        )
+
+    def _measured(self, side: Side, ready: ReadyWorkload, lengths: Sequence[int], *, verify: bool) -> _Measured | Fault:
+        measured = _Measured()
+        for length in self._secret.sample(lengths, len(lengths)):
+            order = self._secret.sample(range(len(ready.pool.entries)), length)
+            if side == "baseline":
+                times, wall_us, found = self._guarded_baseline(ready, order)
+                measured.samples_us += [sample / 1e3 for sample in times.samples_ns]
+                measured.covered &= times.covered
+            else:
+                outcome = self._candidate_row(ready, order, verify=verify)
+                if isinstance(outcome, Fault):
+                    return outcome
+                assert self._last is not None
+                ran, wall_us = self._last.ran, self._last.wall_us
+                found = outcome[2]
+                measured.samples_us += outcome[0]
+                measured.covered &= ran.covered
+                measured.recompiled |= ran.compilations > 0
+            measured.worst(found)
+            measured.rows.append(Row(length, wall_us))
+            if measured.comparison is not None and measured.comparison.problem != "none":
+                break
+        return measured
+
+    def _outside_us(self, side: Side, ready: ReadyWorkload, rows: list[Row], around: Surroundings) -> float:
+        if side == "baseline":
+            self._note_constant(rows)
+            return cuda_timing.outside_us(rows, around, None)
+        constant_us = median(self._constants_us) if self._constants_us else around.constant_us
+        handed = [Row(row.calls, max(0.0, row.wall_us - ready.round_trip_us)) for row in rows]
+        return cuda_timing.outside_us(handed, around, constant_us)
+
+    def _note_constant(self, rows: list[Row]) -> None:
+        """What a block of the baseline costs beside its calls, at the clock that the device has now."""
+        longest, shortest = max(rows, key=lambda row: row.calls), min(rows, key=lambda row: row.calls)
+        if longest.calls > shortest.calls:
+            slope_us = (longest.wall_us - shortest.wall_us) / (longest.calls - shortest.calls)
+            self._constants_us.append(max(0.0, longest.wall_us - longest.calls * slope_us))
+
+    def _surroundings(self, ready: ReadyWorkload, lengths: Sequence[int]) -> Surroundings:
+        """What blocks of these lengths cost beside their calls; measured again where the sleep must change."""
+        wanted_us = self._pace.sleep_us(max(lengths))
+        around = self._around
+        fits = around is not None and around.sleep_us / 4 <= wanted_us <= around.sleep_us
+        if around is not None and fits and set(lengths) <= set(around.whole_us):
+            return around
+        start = time.perf_counter()
+        self._sleep_us = min(cuda_timing.MOST_SLEEP_US, 1.25 * wanted_us)
+        self._constants_us.clear()
+        pool = {index: call_arguments(entry.lent) for index, entry in enumerate(ready.pool.entries)}
+        handover = Handover(ready.places)
+
+        def nothing_done(*_: Any, **__: Any) -> Any:
+            return ready.expected
+
+        whole_us: dict[int, float] = {}
+        for length in sorted(set(lengths)):
+            walls_us: list[float] = []
+            for _ in range(SURROUNDINGS_ROUNDS):
+                order = list(range(length))
+                walls_us.append(self._timed(nothing_done, pool, order, nothing, handover)[1])
+            whole_us[length] = median(walls_us)
+        each_us = 0.0
+        if len(whole_us) > 1:
+            (short, short_us), (long, long_us) = min(whole_us.items()), max(whole_us.items())
+            each_us = max(0.0, (long_us - short_us) / (long - short))
+        self._around = Surroundings(self._sleep_us, each_us, whole_us)
+        self._house.house_s += time.perf_counter() - start
+        return self._around
+
+    def _guarded_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float, Comparison | None]:
+        """A run of the baseline, and whether its inputs were as they should be before and after."""
+        used = [ready.pool.entries[index] for index in order]
+        spoiled = any_changed(used)
+        times, wall_us = self._time_baseline(ready, order)
+        spoiled = any_changed(used) or spoiled
+        if not spoiled:
+            return times, wall_us, None
+        for entry in used:
+            entry.put_back()
+        found = mutated(Question(self._task, ready.held.name, "original", None))
+        return times, wall_us, found.model_copy(update={"pattern": WHILE_BASELINE})
+
+    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> list[float]:
+        times, _ = self._time_baseline(ready, order)
+        return [sample / 1e3 for sample in times.samples_ns]
+
+    def _time_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float]:
+        built = ready.held.built
+        pool = {index: call_arguments(ready.pool.entries[index].lent) for index in order}
+        seed = self._secret.getrandbits(31)
+        reseed(seed)
+        times, wall_us = self._timed(built.module, pool, order, built.before_call(seed), Handover(ready.places))
+        self._pace.note("baseline", len(order), times.enqueue_us, covered=times.covered)
+        return times, wall_us
+
+    def _timed(
+        self, forward: Any, pool: dict[int, Any], order: Sequence[int], before: Any, handover: Handover
+    ) -> tuple[BlockTimes, float]:
+        """A block in this process, with its wall clock: what GO and DONE enclose on the candidate's side."""
+        ends: list[int] = []
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        times = self._timer.time_block(
+            forward, pool, order, before, handover.take, self._sleep_us, lambda: ends.append(time.perf_counter_ns())
+        )
+        return times, (ends[0] - start) / 1e3
+
+    def _run(
+        self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int
+    ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
+        """As the base; the one time that comes back is that of a call, without the sleep: to size blocks with."""
+        if self._conversation is None:
+            raise RuntimeError("this call has no candidate")
+        torch.cuda.synchronize()  # what was lent must be written
+        built = held.built
+        question = protocol.Run(
+            order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore,
+            block=True, sleep_us=self._sleep_us,
+        )  # fmt: skip
+        answer = self._conversation.run(stage, question, lambda: self._look(order))
+        if isinstance(answer, Fault):
+            return answer
+        ran, (wall_us,) = answer
+        self._pace.note("candidate", len(order), ran.enqueue_us, covered=ran.covered)
+        self._last = _Run(ran, wall_us)
+        return ran, (max(1.0, wall_us - self._sleep_us) / len(order),)
+
+    def _candidate_row(
+        self, ready: ReadyWorkload, order: list[int], *, verify: bool
+    ) -> tuple[list[float], tuple[float, ...], Comparison | None] | Fault:
+        outcome = super()._candidate_row(ready, order, verify=verify)
+        return outcome if isinstance(outcome, Fault) else self._too_early("block") or outcome
+
+    def _look(self, order: Sequence[int]) -> None:
+        """Note some of each answer as it is when the block is said to be done."""
+        self._at_done = []
+        if self._pool is None:
+            return
+        for index in order:
+            for answer in self._pool.entries[index].answers.values():
+                flat = answer.reshape(-1)
+                some = flat[:: max(1, flat.numel() // LATE_ELEMENTS)]
+                self._at_done.append((some, some.clone()))
+
+    def _too_early(self, stage: protocol.Stage) -> Fault | None:
+        """A fault where answers have changed since the block was said to be done: its clock was stopped too early."""
+        looked, self._at_done = self._at_done, []
+        same = [torch.equal(now.clone().view(torch.uint8), then.view(torch.uint8)) for now, then in looked]
+        return None if all(same) else Fault(kind="broken_protocol", stage=stage, error=_SAID_TOO_EARLY)
+
+    def _ask(
+        self,
+        stage: protocol.Stage,
+        question: protocol.Question,
+        answer: type[protocol.AnswerT],
+        descriptors: Sequence[int] = (),
+    ) -> protocol.AnswerT | Fault:
+        torch.cuda.synchronize()  # what was lent must be written
+        return super()._ask(stage, question, answer, descriptors)
+
+    def _construct(self, held: HeldWorkload) -> Fault | None:
+        leave_room(CONTEXT_BYTES + 2 * held.sizes.weights_bytes)
+        return super()._construct(held)
+
+    def _lend(self, pool: InputPool, drawn: list[Drawn], expected: object, *, replace: bool) -> Fault | None:
+        fault = super()._lend(pool, drawn, expected, replace=replace)
+        sizes = self._house.held[self._constructed].sizes
+        leave_room(CONTEXT_BYTES + sizes.inputs_bytes + 2 * sizes.outputs_bytes)
+        return fault
+
+    def _forget(self) -> Fault | None:
+        """As the base; the candidate gives the memory back before it is freed."""
+        self._at_done = []
+        answer = None
+        if self._pool is not None and self._conversation is not None:
+            answer = self._ask("forward", protocol.Forget(), protocol.Done)
+        super()._forget()
+        return answer if isinstance(answer, Fault) else None
+
+    def _measure_ceilings(self) -> Ceilings:
+        largest = max(self._house.held.values(), key=lambda held: held.sizes.flops)
+        return measure_cuda_ceilings(largest.sizes.dtype)
+
+
+def any_changed(entries: Sequence[PoolEntry]) -> bool:
+    """Whether lent inputs differ from the private ones; one wait for the device in all."""
+    findings: list[torch.Tensor] = []
+    for entry in entries:
+        for mine, lent in zip(entry.drawn.tensors, entry.lent_tensors, strict=True):
+            findings += _differences(storage_bytes(mine), storage_bytes(lent))
+    return bool(torch.stack(findings).any()) if findings else False
+
+
+def _differences(one: torch.Tensor, other: torch.Tensor) -> list[torch.Tensor]:
+    words = one.numel() // 8 * 8
+    parts = [(one[words:], other[words:])] if words < one.numel() else []
+    if words:
+        left, right = one[:words].view(torch.int64), other[:words].view(torch.int64)
+        starts = range(0, words // 8, COMPARED_WORDS)
+        parts += [(left[s : s + COMPARED_WORDS], right[s : s + COMPARED_WORDS]) for s in starts]
+    return [torch.ne(left, right).any() for left, right in parts]

@@ -30,15 +30,23 @@ def not_here(rung: Rung, language: str, device_kind: str) -> str:
 
 
 def next_steps(
-    purse: Purse, prices_s: Mapping[Rung, float], run_id: str, device_kind: str, standing: Standing | None
+    purse: Purse,
+    prices_s: Mapping[Rung, float],
+    run_id: str,
+    device_kind: str,
+    standing: Standing | None,
+    leader: str | None = None,
 ) -> tuple[NextStep, ...]:
-    """At most four, the most useful first."""
-    write = _compile_step(purse, run_id, standing)
-    if standing is None:
-        return (write,)
-    failed = [rung for rung, verdict in standing.verdicts.items() if verdict not in PASSING[rung]]
-    steps = [] if failed else _climbing_steps(purse, prices_s, device_kind, standing)
-    steps.append(write)
+    """At most four, the most useful first. `leader`: the best candidate that may be timed precisely and is not yet."""
+    steps: list[NextStep] = []
+    if standing is not None and all(verdict in PASSING[rung] for rung, verdict in standing.verdicts.items()):
+        steps = _climbing_steps(purse, prices_s, device_kind, standing)
+    if leader is not None and (standing is None or leader != standing.candidate_id):
+        price_s = prices_s.get(Rung.precise, 0.0)
+        why = f"{leader} ranks best at quick_time and is not timed precisely yet"
+        step = NextStep(tool="precise_time", arguments={"candidate_id": leader}, why=why, price_device_s=price_s)
+        steps.append(step)
+    steps.append(_compile_step(purse, run_id, standing))
     # What is allowed comes first; sorted is stable, so the order of usefulness stays.
     return tuple(sorted(steps, key=lambda step: not step.allowed)[:4])
 

@@ -14,7 +14,7 @@ from kernelgate.server import advice
 from kernelgate.server.environment import NoSuchDevice
 from kernelgate.server.gate import Gate, remaining_of
 from kernelgate.server.measure import qualify
-from kernelgate.server.services import AA_KIND, Services
+from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tools.compile import CompileArgs
 from kernelgate.tools.kit.book import (
@@ -69,7 +69,9 @@ class ServerBook:
         environment = services.environment(device, task)
         fitness = await qualify(services, task, device, environment)
         if not fitness.fit:
-            raise ToolMistake(f"task {task.name} does not qualify on this device: {'; '.join(fitness.problems)}.")
+            raise ToolMistake(
+                f"task {task.name} does not qualify on this device: {'; '.join(fitness.problems).rstrip('.')}."
+            )
         request = RunRequest(
             account=self._account,
             rule=wish.rule,
@@ -85,7 +87,7 @@ class ServerBook:
         try:
             run = await services.ledger.do(lambda ledger: ledger.start_run(task, request))
         except LedgerError as error:
-            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+            raise ToolMistake(sentence(error)) from None
         if task.baseline_kernel is not None:
             await self._climb_own_kernel(run.run_id, task.baseline_kernel)
         return await self.run(run.run_id)
@@ -192,7 +194,7 @@ class ServerBook:
         try:
             return await self._services.ledger.do(lambda ledger: ledger.job(job_id, self._account))
         except LedgerError as error:
-            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+            raise ToolMistake(sentence(error)) from None
 
     async def _job_elsewhere(self, record: JobRecord, wait_s: float, *, cancel: bool) -> JobView:
         """A job of another server process, or one that ended before: read from the book."""
@@ -221,7 +223,8 @@ class ServerBook:
             with contextlib.suppress(NoSuchDevice):
                 door = await services.door(run, record, fresh=False, override_reason=None)
                 standing = await services.standing(door)
-        return advice.next_steps(purse, prices_s, run_id, run.device_kind, standing)
+        leader = await services.leader(run)
+        return advice.next_steps(purse, prices_s, run_id, run.device_kind, standing, leader)
 
     async def head(self) -> str:
         """`seq:hash` of the last event."""

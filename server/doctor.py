@@ -311,9 +311,9 @@ _CHECKS: Final[Sequence[Callable[[Host], Check]]] = (
 
 
 def _confinement(hello: Hello) -> Check:
-    found = " ".join(hello.confinement) or "nothing holds candidates on this host"
+    found = "; ".join(hello.confinement) or "nothing holds candidates on this host"
     if hello.gaps or not hello.confinement:
-        advice = " ".join(hello.gaps) or "Run only candidates that you trust, or use a host with landlock."
+        advice = "; ".join(hello.gaps) or "Run only candidates that you trust, or use a host with landlock."
         return Check(name="confinement", state="warn", found=found, advice=advice)
     return Check(name="confinement", state="ok", found=found)
 

@@ -37,7 +37,7 @@ from kernelgate.server.services import AnyMeasuringTool, Door, Services, device_
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
-from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step, reply_model
+from kernelgate.tools.kit.envelope import Cost, NextStep, Refusal, Remaining, Step, reply_model
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
 from kernelgate.tools.kit.wire import WorkerReply
@@ -125,6 +125,7 @@ class Gate:
             candidate_id=candidate.candidate_id,
             rung=tool.rung,
             job_id=job_id,
+            next_steps=(NextStep(tool="job", arguments={"job_id": job_id}, why="wait for it, or cancel it"),),
             remaining=remaining_of(await self._services.purse(run.run_id)),
             ledger_head=await self._services.head(),
         )
@@ -286,12 +287,15 @@ class Gate:
             rung=last.rung,
             verdict=last.verdict,
             report=own,
+            last_report=None if last.report is None or last.rung is tool.rung else last.report.model_dump(mode="json"),
             refusal=last.refusal,
             replayed=last.replayed,
             climbed=tuple(_step(p) for p in passages if p.verdict is not None) if len(passages) > 1 else (),
             cost=_sum_costs([p.cost for p in passages]),
             remaining=remaining_of(purse),
-            next_steps=advice.next_steps(purse, prices_s, door.run.run_id, door.device.kind, standing),
+            next_steps=advice.next_steps(
+                purse, prices_s, door.run.run_id, door.device.kind, standing, await self._services.leader(door.run)
+            ),
             stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(purse, prices_s),
             ledger_head=await self._services.head(),
         )

@@ -144,9 +144,12 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
 
 async def is_well(services: Services, door: Door) -> bool:
     """Whether a known good candidate is found right in the slot where a fault was seen."""
-    reply = await _send(
-        services, None, door.device, "probe", door.task, known_good(door.task), None, lease=True, cap_s=PROBE_LIMIT_S
-    )
+    return (await probe(services, door.task, door.device, known_good(door.task))).well
+
+
+async def probe(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> ProbeFacts:
+    """Whether a candidate is right on the smallest workload; on the house."""
+    reply = await _send(services, None, device, "probe", task, files, None, lease=True, cap_s=PROBE_LIMIT_S)
     if reply.fault or reply.facts is None:
-        return False
-    return ProbeFacts.model_validate_json(canonical_json(reply.facts)).well
+        return ProbeFacts(well=False, why=reply.fault or f"its process ended ({reply.exit.kind} {reply.exit.status})")
+    return ProbeFacts.model_validate_json(canonical_json(reply.facts))

@@ -56,6 +56,8 @@ def argument_mistakes(tool: str, args: type[Frozen], error: ValidationError) -> 
             said.append(f"unknown argument {place!r}{_closest(place, allowed)}; {tool} takes: {', '.join(allowed)}")
         elif problem["type"] == "missing":
             said.append(f"argument {place!r} is missing: {_meaning(args, place)}")
+        elif problem["type"] == "string_pattern_mismatch" and place.endswith("_id"):
+            said.append(f"{place}: an id looks like {place[0]}1")
         else:
             message = problem["msg"].removeprefix("Value error, ")
             said.append(f"{place}: {message}" if place else message)

@@ -7,10 +7,11 @@ from rich.console import Console
 from kernelgate.budget import audit, report
 from kernelgate.budget.errors import BookNotFound
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.model import LOCAL, Rung
+from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
+from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
-from kernelgate.server.tables import funnel_table, leaderboard_table, runs_table, savings_sentence
+from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
 from kernelgate.server.trouble import guarded, say
 from kernelgate.tasks.model import ENTRY_FILE
 
@@ -37,6 +38,10 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
                 return 0
             console.print(runs_table([run]))
             console.print(leaderboard_table(report.leaderboard(ledger, run_id)))
+            records = ledger.candidates(run_id, order="oldest", limit=1000)
+            console.print(
+                candidates_table(row_of(record, ledger.results(record.candidate_id), run) for record in records)
+            )
             console.print(funnel_table(report.funnel(ledger, run_id)))
             console.print(savings_sentence(report.savings(ledger, run_id)))
             left = ledger.purse(run_id)
@@ -62,6 +67,8 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
             header = evidence(run, result, ledger.environment(run.environment_id), ledger.head())
+        if result.verdict is not Verdict.faster:
+            say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")
         text = header + candidate.files[ENTRY_FILE]
         if output is None:
             print(text, end="")  # noqa: T201 -- the command's output is the kernel
@@ -84,6 +91,7 @@ def evidence(run: RunRecord, result: ResultRecord, environment: dict[str, object
         f"{result.candidate_id} of {run.run_id}, task {run.task_name} (digest {run.task_digest[:12]})",
         f"{result.verdict}: {result.ratio:.4f}x as fast as the baseline",
         f"95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x, noise floor {floor:.2%}",
+        "memory that either side frees stays with its process while it is timed: first touches of pages do not count",
         f"worst workload: {result.report.get('worst_workload', '')}",
         f"measured {result.created_utc} in environment {run.environment_id}: {where}",
         f"source sha256 {result.source_sha256}",
@@ -100,8 +108,8 @@ def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:
             raise BookNotFound(f"there is no ledger at {path}")
         try:
             anchor = Head.parse(head) if head else None
-        except ValueError as error:
-            return say(str(error))
+        except ValueError:
+            return say("--head takes seq:hash with all 64 digits of the hash, as the replies carry it")
         found = audit.audit(path, head=anchor)
         if as_json:
             print(found.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON

@@ -13,6 +13,7 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
 from kernelgate.budget.outcomes import Replayed
+from kernelgate.budget.promotion import order_of
 from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.environment import device_of, environment_of, harness_digest, target_of
@@ -92,7 +93,7 @@ class Services:
         try:
             return self.catalogue.task(name)
         except TaskError as error:
-            raise ToolMistake(f"{error}.") from None
+            raise ToolMistake(sentence(error)) from None
 
     async def run(self, account: str, run_id: str) -> RunRecord:
         """A run of the account; raises `ToolMistake`."""
@@ -115,7 +116,7 @@ class Services:
         try:
             return await self.ledger.do(work)
         except LedgerError as error:
-            raise ToolMistake(f"{str(error).rstrip('.')}.") from None
+            raise ToolMistake(sentence(error)) from None
 
     async def purse(self, run_id: str) -> Purse:
         """What a run may still spend."""
@@ -254,6 +255,21 @@ class Services:
 
         return await self.ledger.do(looking)
 
+    async def leader(self, run: RunRecord) -> str | None:
+        """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
+
+        def looking(ledger: Ledger) -> str | None:
+            history = ledger.history(run.run_id)
+            timed = {scored.candidate_id for scored in history.precise}
+            waiting = [scored for scored in history.quick if scored.candidate_id not in timed]
+            if not waiting or history.precise_calls_left <= 0:
+                return None
+            best = min(waiting, key=order_of).candidate_id
+            wish = Promotion(candidate_id=best, rung=Rung.precise)
+            return best if ledger.rules[run.rule].decide(history, wish, run.parameters).admit else None
+
+        return await self.ledger.do(looking)
+
     async def refuse(self, door: Door, rung: Rung, job_id: str, kind: RefusalKind, why: str, missing: str) -> Purse:
         """A refusal that is not the rule's: a row like any other."""
         environment_id = door.environment_at(rung).environment_id
@@ -314,6 +330,12 @@ class Services:
             except LedgerError as error:
                 log.warning("the sweep is put off: %s", error)
             await anyio.sleep(SWEEP_EVERY_S)
+
+
+def sentence(error: Exception) -> str:
+    """An error's text with exactly one end."""
+    text = str(error).rstrip()
+    return text if text.endswith(("?", "!", ".")) else f"{text}."
 
 
 def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:

@@ -7,6 +7,7 @@ from rich.table import Table
 from kernelgate.budget.records import RunRecord
 from kernelgate.budget.report import FunnelRow, LeaderboardRow, Savings
 from kernelgate.tasks.catalogue import TaskEntry
+from kernelgate.tools.kit.book import CandidateRow
 
 
 def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
@@ -28,14 +29,35 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
             if row.precise_ratio is not None
             else (row.quick_ratio, row.quick_low, row.quick_high)
         )
-        speed = "" if ratio is None else f"{ratio:.3f}x"
-        interval = "" if low is None or high is None else f"{low:.3f}-{high:.3f}"
+        speed = "" if ratio is None else f"{ratio:.2f}x"
+        interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
         rung = "precise" if row.precise_ratio is not None else "quick"
         named = (names or {}).get(row.candidate_id) or row.note[:60]
         return (str(row.place), row.candidate_id, speed, interval, rung, verdict.value if verdict else "", named)
 
     columns = ("place", "candidate", "speed-up", "interval", "rung", "verdict", "idea")
     return _table("Leaderboard (baseline time / candidate time)", columns, map(line, rows))
+
+
+def candidates_table(rows: Iterable[CandidateRow]) -> Table:
+    """All candidates of a run, failed ones too."""
+    columns = ("candidate", "parent", "furthest", "verdict", "speed-up", "seconds", "idea")
+    return _table(
+        "Candidates",
+        columns,
+        (
+            (
+                row.candidate_id,
+                row.parent_id or "",
+                row.furthest,
+                row.verdict,
+                "" if row.ratio is None else f"{row.ratio:.2f}x",
+                f"{row.spent_s:.2f}",
+                row.note[:40],
+            )
+            for row in rows
+        ),
+    )
 
 
 def funnel_table(rows: Iterable[FunnelRow]) -> Table:

@@ -5,12 +5,14 @@ from pathlib import Path
 import anyio
 from rich.console import Console
 
-from kernelgate.server.measure import qualify
-from kernelgate.server.services import open_catalogue, open_services
+from kernelgate.server.measure import probe, qualify
+from kernelgate.server.services import Services, open_catalogue, open_services
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import tasks_table
 from kernelgate.server.trouble import guarded
 from kernelgate.tasks.catalogue import add_task
+from kernelgate.tasks.model import ENTRY_FILE, Task
+from kernelgate.tools.kit.wire import DeviceRef
 
 
 def list_tasks(settings: Settings, group: str) -> int:
@@ -41,12 +43,27 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
             with console.status(f"checking {name} on {device.kind}"):
                 fitness = await qualify(services, task, device, services.environment(device, task))
             if fitness.fit:
-                left_out = f" (without {'; '.join(fitness.left_out)})" if fitness.left_out else ""
-                console.print(f"[green]fit[/]      {name}{left_out}")
+                left_out = f"; left out: {'; '.join(fitness.left_out)}" if fitness.left_out else ""
+                shapes = len(task.workloads_on(device.kind, held_out=True))
+                tried = f"{shapes} workloads, distributions {', '.join(fitness.distributions)}"
+                console.print(f"[green]fit[/]      {name} on {device.kind}: {tried}; mutant answers fail{left_out}")
+                status = max(status, await _check_own_kernel(services, task, device, console))
             else:
                 status = 1
                 console.print(f"[red]refused[/]  {name}: {'; '.join(fitness.problems)}")
     return status
+
+
+async def _check_own_kernel(services: Services, task: Task, device: DeviceRef, console: Console) -> int:
+    """Whether the kernel that a task starts from is right at all; 1 if not."""
+    if task.baseline_kernel is None:
+        return 0
+    found = await probe(services, task, device, {ENTRY_FILE: task.baseline_kernel})
+    if found.well:
+        console.print(f"[green]right[/]    its own kernel, on the smallest workload of {device.kind}")
+        return 0
+    console.print(f"[red]wrong[/]    its own kernel does not pass: {found.why}")
+    return 1
 
 
 def add(settings: Settings, path: Path, kernel: Path | None) -> int:

@@ -14,7 +14,8 @@ TROUBLE: Final = 2
 
 def say(sentence: str) -> int:
     """One sentence on stderr; returns the exit status."""
-    sys.stderr.write(f"kernelgate: {sentence.rstrip('.')}.\n")
+    end = "" if sentence.rstrip().endswith(("?", "!", ".")) else "."
+    sys.stderr.write(f"kernelgate: {sentence.rstrip()}{end}\n")
     return TROUBLE
 
 

@@ -72,13 +72,13 @@ class Workload(Frozen):
     """Judged at `precise_time`, never shown to the agent."""
     devices: Annotated[tuple[DeviceKind, ...], BeforeValidator(as_tuples)] = ("cpu", "cuda")
     """Where this workload is run."""
-    shrink: bool = False
-    """Made small by the referee: the first of `source.shrink_steps` whose forward works and whose inputs and outputs
-    fit `source.SMALL_LIMIT_BYTES`. Only the workload `small` of a task without `task.toml` has it."""
+    shrink_to_bytes: int = Field(default=0, ge=0)
+    """Above 0: made small by the referee, to the first of `source.shrink_steps` whose forward works and whose inputs
+    and outputs fit so many bytes. Only `tiny` and `small` of a task without `task.toml` have it."""
 
     @model_validator(mode="after")
     def _shrinks_or_overrides(self) -> "Workload":
-        if self.shrink and self.overrides:
+        if self.shrink_to_bytes and self.overrides:
             raise ValueError(f"workload {self.name} is made small automatically and cannot also override constants")
         return self
 

@@ -44,15 +44,18 @@ from kernelgate.tasks.model import (
     Tolerance,
     Workload,
 )  # fmt: skip
-from kernelgate.tasks.source import SourceError, defined_names, missing_pieces, with_overrides
+from kernelgate.tasks.source import SMALL_LIMIT_BYTES, SourceError, defined_names, missing_pieces, with_overrides
 
 REFERENCE_FILE: Final = "reference.py"
 TASK_FILE: Final = "task.toml"
 MAX_FILE_BYTES: Final = 128 << 10
 """Of each file of a task: reference, own kernel and candidate travel in one frame of 1 MiB."""
-ORIGINAL_AND_SMALL: Final = (
+TINY_BYTES: Final = 256 << 10
+"""Small enough for Triton's interpreter, which takes a millisecond for what a GPU does in nanoseconds."""
+OWN_AND_SMALL: Final = (
     Workload(name="original", devices=("cuda",)),
-    Workload(name="small", devices=("cpu",), shrink=True),
+    Workload(name="tiny", devices=("cpu",), shrink_to_bytes=TINY_BYTES),
+    Workload(name="small", devices=("cpu",), shrink_to_bytes=SMALL_LIMIT_BYTES),
 )
 """What a task has whose author named no workloads: its own sizes, and on a CPU what fits there."""
 
@@ -185,7 +188,7 @@ def _task(name: str, group: str, source: str, table: TaskFile, *, title: str, ke
 
 def _workloads(source: str, table: TaskFile) -> tuple[Workload, ...]:
     if not table.workload:
-        return ORIGINAL_AND_SMALL
+        return OWN_AND_SMALL
     if all(workload.held_out for workload in table.workload):
         raise TaskError(f"{TASK_FILE}: each workload is held_out; at least one must be public")
     for workload in table.workload:

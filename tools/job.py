@@ -6,7 +6,7 @@ from kernelgate.budget.model import JobId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.book import Book
-from kernelgate.tools.kit.envelope import Answer, JobView
+from kernelgate.tools.kit.envelope import Answer, JobView, NextStep
 from kernelgate.tools.kit.spec import BookTool
 
 
@@ -22,13 +22,16 @@ class JobArgs(Frozen):
 class JobReport(Answer):
     """How the job stands; of a finished one, the reply."""
 
+    job_id: JobId
     job: JobView
 
 
 async def answer(book: Book, args: JobArgs) -> JobReport:
     """Wait, or cancel and wait."""
     view = await book.job(args.job_id, wait_s=args.wait_s, cancel=args.action == "cancel")
-    steps = await book.next_steps(view.run_id, view.candidate_id)
+    running = view.state in ("queued", "running")
+    again = NextStep(tool="job", arguments={"job_id": view.job_id}, why="wait for it, or cancel it")
+    steps = (again,) if running else await book.next_steps(view.run_id, view.candidate_id)
     ended = {
         "done": "has finished: its reply is in job.reply",
         "cancelled": "was cancelled; what it used was charged",
@@ -36,7 +39,14 @@ async def answer(book: Book, args: JobArgs) -> JobReport:
     }
     going_on = f"is {view.state} for {view.elapsed_s:.0f} s: call job again"
     summary = f"{view.job_id} ({view.tool}) {ended.get(view.state, going_on)}"
-    return JobReport(summary=summary, job=view, next_steps=steps, ledger_head=await book.head())
+    return JobReport(
+        status="running" if running else "ok",
+        summary=summary,
+        job_id=view.job_id,
+        job=view,
+        next_steps=steps,
+        ledger_head=await book.head(),
+    )
 
 
 TOOL: Final = BookTool(

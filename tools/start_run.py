@@ -10,6 +10,9 @@ from kernelgate.tools.kit.book import Book, RunView, RunWish
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
 
+MOST: Final = 1e7
+"""Beyond any cap: the server's own is told when it is exceeded."""
+
 
 class StartRunArgs(Frozen):
     """What to optimise, and with how much."""
@@ -19,11 +22,12 @@ class StartRunArgs(Frozen):
     rule: Literal["halving", "threshold", "flat"] = "halving"
     """Who may enter precise_time: `halving` the best third at quick_time, `threshold` whoever may reach 1x,
     `flat` all."""
-    device_s: float | None = Field(default=None, gt=0)
+    device_s: float | None = Field(default=None, gt=0, le=MOST)
     """Device seconds to grant, up to the server's cap (the default)."""
-    deadline_s: float | None = Field(default=None, gt=0)
+    deadline_s: float | None = Field(default=None, gt=0, le=MOST)
     """Wall-clock seconds of work."""
-    precise_calls: int | None = Field(default=None, ge=0)
+    precise_calls: int | None = Field(default=None, ge=0, le=1_000_000)
+    """How often precise_time may be called."""
     device: Annotated[str, StringConstraints(pattern=r"^(|cpu|cuda(:\d+)?)$")] = ""
     """`cpu`, `cuda:0`, …; default is the server's."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
@@ -57,11 +61,13 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
             idempotency_key=args.idempotency_key,
         )
     )
+    own = await book.candidates(run.run_id)
+    first = f" Your own kernel is {own[0].candidate_id}: {own[0].verdict or 'not judged'}." if own else ""
     return RunStarted(
         summary=(
             f"{run.run_id} on {run.task}, device {run.device}, rule {run.rule}: "
             f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
-            "to spend. Submit a candidate with compile."
+            f"to spend.{first} Submit a candidate with compile."
         ),
         run=run,
         next_steps=await book.next_steps(run.run_id, None),

@@ -11,9 +11,11 @@ entered AS (
   FROM latest GROUP BY run_id, rung
 ),
 spent AS (
-  SELECT run_id, rung, sum(replay_of IS NULL) AS calls, sum(replay_of IS NOT NULL) AS replays,
-    sum(gpu_s + cpu_s) AS device_s
+  SELECT run_id, rung, sum(replay_of IS NULL) AS calls, sum(gpu_s + cpu_s) AS device_s
   FROM results GROUP BY run_id, rung
+),
+replayed AS (  -- answers from the book: each is a note with the rung that it was for
+  SELECT run_id, rung, count(*) AS replays FROM events WHERE kind = 'note' AND rung IS NOT NULL GROUP BY run_id, rung
 ),
 refused AS (
   SELECT run_id, rung, count(*) AS refusals, count(DISTINCT candidate_id) AS refused
@@ -23,9 +25,10 @@ rungs (rung, step) AS (VALUES ('compile', 1), ('check', 2), ('quick', 3), ('prec
 SELECT
   r.run_id, g.rung, g.step, ifnull(e.entered, 0) AS entered, ifnull(e.passed, 0) AS passed,
   ifnull(e.entered - e.passed, 0) AS failed, ifnull(f.refused, 0) AS refused, ifnull(f.refusals, 0) AS refusals,
-  ifnull(s.calls, 0) AS calls, ifnull(s.replays, 0) AS replays, ifnull(s.device_s, 0.0) AS device_s
+  ifnull(s.calls, 0) AS calls, ifnull(p.replays, 0) AS replays, ifnull(s.device_s, 0.0) AS device_s
 FROM runs r
 CROSS JOIN rungs g
 LEFT JOIN entered e ON e.run_id = r.run_id AND e.rung = g.rung
 LEFT JOIN spent s ON s.run_id = r.run_id AND s.rung = g.rung
+LEFT JOIN replayed p ON p.run_id = r.run_id AND p.rung = g.rung
 LEFT JOIN refused f ON f.run_id = r.run_id AND f.rung = g.rung;

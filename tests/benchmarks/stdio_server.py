@@ -57,9 +57,9 @@ class StdioServer:
 
 
 @contextmanager
-def stdio_server(data_dir: Path, device: str = "cpu") -> Iterator[StdioServer]:
+def stdio_server(data_dir: Path, device: str = "cpu", more: tuple[str, ...] = ()) -> Iterator[StdioServer]:
     """A server on a data folder; killed at the end."""
-    command = [sys.executable, "-m", "kernelgate.server", "serve", "--data", str(data_dir), "--device", device]
+    command = [sys.executable, "-m", "kernelgate.server", "serve", "--data", str(data_dir), "--device", device, *more]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             yield StdioServer(process)

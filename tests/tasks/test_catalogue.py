@@ -90,8 +90,11 @@ def test_a_file_that_cannot_be_used_says_why_and_hides_no_other(checkout: Path):
 
 def test_a_task_without_task_toml_is_original_on_a_gpu_and_small_on_a_cpu(checkout: Path):
     task = Catalogue(kernelbench=checkout).task("kernelbench/level1/2_Add_one")
-    assert [(w.name, w.shrink) for w in task.workloads_on("cuda", held_out=True)] == [("original", False)]
-    assert [(w.name, w.shrink) for w in task.workloads_on("cpu", held_out=True)] == [("small", True)]
+    assert [(w.name, w.shrink_to_bytes) for w in task.workloads_on("cuda", held_out=True)] == [("original", 0)]
+    assert [(w.name, w.shrink_to_bytes) for w in task.workloads_on("cpu", held_out=True)] == [
+        ("tiny", 256 << 10),
+        ("small", 64 << 20),
+    ]
     assert task.tolerance("float32") == DEFAULT_TOLERANCES["float32"]
 
 

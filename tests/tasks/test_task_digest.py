@@ -28,7 +28,7 @@ JUDGED: dict[str, Any] = {
     "baseline_kernel": "class ModelNew: ...",
 }
 WORKLOAD: dict[str, Any] = {
-    "name": "c", "overrides": {"N": 5}, "held_out": True, "devices": ("cuda",), "shrink": True,
+    "name": "c", "overrides": {"N": 5}, "held_out": True, "devices": ("cuda",), "shrink_to_bytes": 9,
 }  # fmt: skip
 
 
@@ -62,4 +62,4 @@ def test_it_survives_the_way_through_json_and_another_order_of_keys():
 
 def test_a_workload_that_is_made_small_cannot_also_name_its_sizes():
     with pytest.raises(ValueError, match="workload small is made small automatically"):
-        Workload(name="small", shrink=True, overrides={"N": 1})
+        Workload(name="small", shrink_to_bytes=9, overrides={"N": 1})

@@ -191,7 +191,7 @@ def test_of_many_kernels_those_with_advice_are_shown() -> None:
 @pytest.mark.parametrize(
     ("ended", "fault", "verdict", "code", "words"),
     [
-        (ChildExit(kind="cap_reached"), Fault(kind="gone", stage="load"), "build_timed_out", "HANG", "within its limit"),
+        (ChildExit(kind="cap_reached"), Fault(kind="gone", stage="load"), "build_timed_out", "HANG", "its limit"),
         (ChildExit(kind="exited", status=7), Fault(kind="gone", stage="load"), "build_failed", "CRASH", "status 7"),
         (ChildExit(kind="signalled", status=11), Fault(kind="gone", stage="trace"), "build_failed", "CRASH", "11"),
         (FINISHED, Fault(kind="out_of_memory", stage="trace", error="MemoryError: "), "build_failed", "OOM", "memory"),

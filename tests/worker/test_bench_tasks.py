@@ -24,7 +24,7 @@ def test_qualification_facts_tell_a_good_tolerance_from_a_useless_one(conduct: A
 
 def test_a_task_without_toml_is_made_small_enough(conduct: Any) -> None:
     source = SOFTMAX.replace("32, 64", "65536, 4096")
-    big = task(source, workloads=[{"name": "small", "shrink": True, "devices": ["cpu"]}])
+    big = task(source, workloads=[{"name": "small", "shrink_to_bytes": 64 << 20, "devices": ["cpu"]}])
     outcome = conduct(big, HONEST, [["workloads", {"held_out": True}]])
     facts = outcome["results"][0][0]
     assert 1 << 20 < facts["bytes_in"] + facts["bytes_out"] <= 64 << 20

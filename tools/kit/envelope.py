@@ -96,6 +96,8 @@ class RungReply(Frozen, Generic[ReportT]):
     verdict: Verdict | None = None
     report: ReportT | None = None
     """The report of the tool's own rung."""
+    last_report: dict[str, JsonValue] | None = None
+    """The report of `rung`, where that is not the tool's own."""
     refusal: Refusal | None = None
     job_id: JobId | None = None
     """Of running work: `job` waits for it or cancels it."""
@@ -115,7 +117,7 @@ class RungReply(Frozen, Generic[ReportT]):
 class Answer(Frozen):
     """Base of the replies that come from the book."""
 
-    status: Literal["ok", "failed"] = "ok"
+    status: Literal["ok", "failed", "running"] = "ok"
     summary: str
     next_steps: Annotated[tuple[NextStep, ...], BeforeValidator(as_tuple)] = ()
     ledger_head: str = ""

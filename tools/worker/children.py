@@ -114,6 +114,14 @@ class Child:
         # Process 1 takes its namespace along; elsewhere the keeper must live to sweep.
         processes.send_signal(self.keeper_pid, signal.SIGKILL if self._walls.host.namespaces else signal.SIGTERM)
 
+    async def finished(self, timeout_s: float) -> bool:
+        """Wait for its end without hastening it; False if it still runs after so long."""
+        try:
+            await asyncio.wait_for(self._gone.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
     async def gone(self) -> None:
         """Wait until the child and all that it started are dead and reaped. Kill first; bounded."""
         try:

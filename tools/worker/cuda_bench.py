@@ -110,7 +110,9 @@ class CudaBench(RefereeBench):
         prepared = super().prepare(workload, pool_entries)
         if isinstance(prepared, Fault):
             return prepared
-        clock = {"outside_error_us": cuda_timing.OUTSIDE_ERROR_US, "outside_clock": cuda_timing.OUTSIDE_CLOCK}
+        covered = self._last is not None and self._last.ran.covered
+        error_us = cuda_timing.OUTSIDE_ERROR_US if covered else cuda_timing.UNCOVERED_ERROR_US
+        clock = {"outside_error_us": error_us, "outside_clock": cuda_timing.OUTSIDE_CLOCK}
         return prepared.model_copy(update=clock)
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:

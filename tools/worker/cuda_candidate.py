@@ -35,12 +35,15 @@ class CompileCount:
     """How many kernels Triton and torch.compile have made ready in this process, whether compiled or from a cache."""
 
     def __init__(self) -> None:
-        """Hangs itself behind Triton's own compile hook, where this version of Triton has one."""
+        """Hangs itself into Triton as its listener, where this version of Triton has one.
+
+        Not as its hook after compiling: for that Triton writes each constant of a kernel as JSON, which not all can be.
+        """
         self._triton = 0
         knobs: Any = getattr(sys.modules.get("triton"), "knobs", None)
-        runtime: Any = getattr(knobs, "runtime", None)
-        if hasattr(runtime, "jit_post_compile_hook"):
-            runtime.jit_post_compile_hook = self._note
+        compilation: Any = getattr(knobs, "compilation", None)
+        if hasattr(compilation, "listener"):
+            compilation.listener = self._note
 
     def total(self) -> int:
         """So far."""

@@ -87,11 +87,11 @@ class CudaBorrower:
 
     def release(self, tensors: tuple[torch.Tensor, ...]) -> None:
         """See `Borrower`. Waits for the device, then unmaps."""
-        for held in self._open:
-            if held[0] is tensors:
+        for index, (opened, address) in enumerate(self._open):
+            if opened is tensors:
                 torch.cuda.synchronize()
-                self._open.remove(held)
-                self._driver.close(held[1])
+                del self._open[index]
+                self._driver.close(address)
                 return
 
 

@@ -36,6 +36,8 @@ OUTSIDE_SLACK_US: Final = 40.0
 """By so much two processes may differ in what a block costs beside its calls: waking up, one hand-over."""
 OUTSIDE_ERROR_US: Final = 15.0
 """So much the outside time of a call may be off, with the smallest blocks that are measured."""
+UNCOVERED_ERROR_US: Final = 150.0
+"""The same where the candidate waits for the device in each call: the wall clock then sees the host's gaps as well."""
 OUTSIDE_CLOCK: Final = "referee's wall clock: blocks of two lengths, flush and copies taken off"
 _CLOCK: Final = time.perf_counter_ns
 # Bound before any candidate is loaded; what a candidate's process says of its time is a claim all the same.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kernelgate.tools.worker import processes
 from kernelgate.tools.worker.lease import start_ticks
 
 _SHARED_MEMORY: Final = "/dev/shm"
@@ -51,14 +52,30 @@ def shared_memory_names() -> frozenset[str]:
 
 
 def sweep_shared_memory(before: frozenset[str], uid: int) -> None:
-    """Remove what the dedicated user of a device has put into `/dev/shm` since."""
+    """Remove what the dedicated user of a device has put into `/dev/shm` since.
+
+    What a living child has mapped stays: the referee has the same user, and CUDA its own files there.
+    """
+    kept = before | _mapped_shared_memory()
     for entry in os.scandir(_SHARED_MEMORY):
         with contextlib.suppress(OSError):  # it went away while we looked
-            if entry.name not in before and entry.stat(follow_symlinks=False).st_uid == uid:
+            if entry.name not in kept and entry.stat(follow_symlinks=False).st_uid == uid:
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
                     os.unlink(entry.path)
+
+
+def _mapped_shared_memory() -> set[str]:
+    """Files of `/dev/shm` that a process below this one has mapped."""
+    names: set[str] = set()
+    for pid in processes.descendants(os.getpid()):
+        with contextlib.suppress(OSError):  # it ended
+            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+                _, found, path = line.partition(f"{_SHARED_MEMORY}/")
+                if found:
+                    names.add(path.split("/")[0])
+    return names
 
 
 class Scratches:

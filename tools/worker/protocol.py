@@ -286,9 +286,9 @@ class Conversation:
     def run(
         self, stage: Stage, question: Run, at_done: Callable[[], None] | None = None
     ) -> tuple[Ran, tuple[float, ...]] | Fault:
-        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included.
+        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included; of a block one.
 
-        Of a block there is one time, of all its calls; `at_done` is called at once when it is said to be done.
+        `at_done` is called at once when calls are said to be done.
         """
         walls_us: list[float] = []
         ran = self._exchange(stage, question, Ran, (), walls_us, at_done)

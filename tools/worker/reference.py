@@ -60,8 +60,8 @@ class HeldWorkload:
         self.name = workload.name
         self._model: _Built | None = None
         self.device = device
-        if workload.shrink:
-            self._code, self.sizes = _smallest_that_fits(task, workload.name, device)
+        if workload.shrink_to_bytes:
+            self._code, self.sizes = _smallest_that_fits(task, workload.name, workload.shrink_to_bytes, device)
         else:
             self._code = _executed(task, workload.name, workload.overrides)
             self.sizes = _sized(self._code, task, workload.name, device)
@@ -246,9 +246,8 @@ def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[No
     return memory.bounded(more_bytes) if device == "cpu" else contextlib.nullcontext()
 
 
-def _smallest_that_fits(task: Task, workload: str, device: str) -> tuple[types.ModuleType, Sizes]:
+def _smallest_that_fits(task: Task, workload: str, limit: int, device: str) -> tuple[types.ModuleType, Sizes]:
     """The first shrink step that works and fits; raises `TaskError`, or `DoesNotFit` with the bytes needed."""
-    limit = task_source.SMALL_LIMIT_BYTES
     smallest = 0
     failure = ""
     for overrides in task_source.shrink_steps(task.source):

@@ -103,7 +103,7 @@ class Roles:
 
 
 def architecture(target: str) -> str:
-    """A target as torch's extension builder names it: `sm_90` is `9.0`. One architecture builds twice as fast as two."""
+    """A target as torch's extension builder names it: `sm_90` is `9.0`. One builds twice as fast as two."""
     digits = target.removeprefix("sm_")
     return f"{digits[:-1]}.{digits[-1]}"
 

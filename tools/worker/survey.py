@@ -1,10 +1,12 @@
 """Finds out what holds candidates on this host, by putting a child behind each kind of wall and looking."""
 
+import asyncio
 import os
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,8 @@ _FIRST_GPU_UID: Final = 65520
 """Users 65520 to 65533 are handed out by nobody; one per device, so that what a candidate left behind is known."""
 _GPU_UIDS: Final = 13
 _REHEARSAL_LIMIT_S: Final = 20.0
+_CUDA_LIMIT_S: Final = 60.0
+"""Without a process that keeps it awake, a driver takes seconds to start a GPU."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,46 @@ async def survey(device: DeviceRef, state_dir: Path, *, namespaces: bool) -> Sur
         walled = [replace(plain, namespaces=True, uid=uid), replace(plain, namespaces=True)] if namespaces else []
         choices = [*walled, replace(plain, uid=uid), plain]
     refused: dict[Host, str] = {}
+    strongest: Host | None = None
     for host in choices:
         why = await _rehearse(host, device, state_dir)
+        if not why and device.kind == "cuda":
+            strongest = strongest or host
+            why = await _rehearse_cuda(host, device, state_dir)
         if not why:
             return Survey(host, _holds(host), _gaps(host, refused, device))
         refused[host] = why
-    raise CannotFork(f"no child can be started on this host: {refused[plain]}")
+    if strongest is None:
+        raise CannotFork(f"no child can be started on this host: {refused[plain]}")
+    missing = f"CUDA: it cannot be used by children of this process, whatever holds them: {refused[plain]}"
+    return Survey(strongest, _holds(strongest), (missing, *_gaps(strongest, {}, device)))
 
 
 async def _rehearse(host: Host, device: DeviceRef, state_dir: Path) -> str:
     """Why a child behind such walls cannot work; empty if it can."""
+    return await _act(host, device, state_dir, partial(_look_around, _python_files()))
+
+
+async def _rehearse_cuda(host: Host, device: DeviceRef, state_dir: Path) -> str:
+    """Why CUDA does not start behind such walls, or memory cannot be lent between two children; empty if it can."""
+    from kernelgate.tools.worker import cuda_rehearsal  # it brings torch, which a supervisor of a GPU has anyway
+
+    near, far = socket.socketpair()
+    parts = ((cuda_rehearsal.lend, near), (cuda_rehearsal.borrow, far))
+    acts = [_act(host, device, state_dir, partial(body, sock), sock) for body, sock in parts]
+    whys = [why for why in await asyncio.gather(*acts) if why]
+    # The one that says more than that the other one ended.
+    return next((why for why in whys if "RehearsalFailed" not in why), whys[0] if whys else "")
+
+
+async def _act(
+    host: Host,
+    device: DeviceRef,
+    state_dir: Path,
+    body: Callable[[], None],
+    sock: socket.socket | None = None,
+) -> str:
+    """Run a body in a child behind such walls, which takes over a socket; why it failed, if it did."""
     scratch = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=state_dir))
     try:
         if host.uid is not None:
@@ -64,18 +98,27 @@ async def _rehearse(host: Host, device: DeviceRef, state_dir: Path) -> str:
         grants = confine.system_grants(
             cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir)
         )
-        walls = Walls(host, grants, str(scratch), covered=(str(state_dir),), environment={"PATH": os.defpath})
-        look = partial(_look_around, _python_files())
+        own = {"PATH": os.defpath, "HOME": str(scratch), "CUDA_VISIBLE_DEVICES": device.uid}
+        walls = Walls(
+            host, grants, str(scratch), covered=(str(state_dir),), environment=own,
+            shared_memory=device.kind == "cuda",
+        )  # fmt: skip
+        kept = () if sock is None else (sock,)
         try:
-            child = await spawn(Plan("rehearsal", walls, look, files={"candidate.py": ""}), set())
+            child = await spawn(Plan("rehearsal", walls, body, kept, files={"candidate.py": ""}), set())
         except CannotFork as error:
             return str(error)
+        finally:
+            for inherited in kept:
+                inherited.close()
         try:
             await child.begun(_REHEARSAL_LIMIT_S)
+            await child.finished(_CUDA_LIMIT_S if kept else _REHEARSAL_LIMIT_S)
         except CannotFork as error:
             child.kill()
             return str(error)
         finally:
+            child.kill()
             await child.gone()
         ended = child.ended
         if ended is not None and not ended.signalled and ended.status == 0:

@@ -6,13 +6,14 @@ Children are walled off from this package's folders, so nothing of it may be imp
 import contextlib
 import importlib
 import importlib.metadata
+import os
 import pkgutil
 import socket
 import sys
 import warnings
 from collections.abc import Generator
 from types import ModuleType
-from typing import cast
+from typing import Final, cast
 
 from pydantic import JsonValue
 
@@ -23,18 +24,32 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import fake_cuda
 from kernelgate.tools.worker.parts import Versions
 
+_CUDA_IN_USE: Final = "/dev/nvidia-uvm"
+"""Opened when CUDA starts; NVML opens others only, which does no harm."""
+
 
 def preload(device: DeviceRef) -> Versions:
     """Import torch (and on CUDA triton with its key), the worker, the kit and the tools. About 6 s of processor."""
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and so do we
     triton_version = _installed_version("triton")
     if device.kind == "cuda":
+        # Whatever asks at import whether there is a GPU gets its answer without starting CUDA.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         _compute_triton_key()
         _import_all()
+        _refuse_started_cuda()
     else:
         with _absent("triton"):
             _import_all()
     return Versions(torch=str(importlib.import_module("torch").__version__), triton=triton_version)
+
+
+def _refuse_started_cuda() -> None:
+    """Raise RuntimeError where an import has started CUDA in this process: no child of it could use the GPU."""
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own descriptor is gone by now
+            if os.readlink(f"/proc/self/fd/{entry}").startswith(_CUDA_IN_USE):
+                raise RuntimeError("an import has started CUDA in the supervisor, so no child of it could use the GPU")
 
 
 def _compute_triton_key() -> None:

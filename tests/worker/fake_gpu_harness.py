@@ -1,0 +1,96 @@
+"""Forks a referee and candidates that take the CPU for a GPU; one JSON job a line, as `bench_harness.py`.
+
+{"task", "files", "serve": [[procedure, plan], …]}; the answer is {"ready", "replies"}.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+
+import fake_gpu
+
+from kernelgate.tools.kit import catalogue
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import candidate, frames
+from kernelgate.tools.worker.referee import serve
+
+CAP_S = 60
+GPU = DeviceRef(kind="cuda", uid="GPU-fake").model_dump(mode="json")
+
+
+def fork(work):
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.dup2(2, 1)
+        signal.alarm(CAP_S)
+        work()
+        status = 0
+    except BaseException:  # noqa: BLE001  nothing may escape into the parent's stack
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def conduct(job, folder):
+    files = os.path.join(folder, "candidate")
+    os.mkdir(files)
+    for name, text in job["files"].items():
+        with open(os.path.join(files, name), "w") as file:
+            file.write(text)
+    start = {"scratch": folder, "mode": "run", "device": GPU, "language": "torch"}
+    control, far_control = socket.socketpair()
+
+    def as_referee():
+        control.close()
+        serve(far_control)
+
+    trusted = fork(as_referee)
+    far_control.close()
+    frames.send(control, {"op": "ready", "request_id": 0, "task": job["task"], "device": GPU})
+    ready = frames.receive_plain(control)
+    replies = []
+    for number, (procedure, plan) in enumerate(job["serve"], start=1):
+        conn, far_conn = socket.socketpair()
+
+        def as_candidate(conn=conn, far_conn=far_conn):
+            control.close(), conn.close()
+            candidate.serve(far_conn, start)
+
+        child = fork(as_candidate)
+        far_conn.close()
+        request = {
+            "op": "call", "request_id": number, "procedure": procedure, "task": job["task"], "files": job["files"],
+            "digest": "d", "plan": plan, "device": GPU, "lease": True, "cap_s": CAP_S, "state_dir": "/",
+        }  # fmt: skip
+        descriptors = [] if procedure == "qualify" else [conn.fileno()]
+        frames.send(control, {"op": "call", "request_id": number, "request": request}, descriptors)
+        while (message := frames.receive_plain(control)) is not None and message["op"] == "progress":
+            continue
+        replies.append(message)
+        conn.close()
+        os.waitpid(child, 0)
+    left = len(os.listdir(fake_gpu.FakeDriver.folder))
+    control.close()
+    os.waitpid(trusted, 0)
+    return {"ready": ready, "replies": replies, "left": left}
+
+
+def main():
+    catalogue.find_tools()
+    with tempfile.TemporaryDirectory() as lent:
+        fake_gpu.install(lent)
+        for line in sys.stdin:
+            with tempfile.TemporaryDirectory() as folder:
+                sys.stdout.write(json.dumps(conduct(json.loads(line), folder)) + "\n")
+                sys.stdout.flush()
+
+
+main()

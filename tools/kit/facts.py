@@ -79,7 +79,7 @@ class Prepared(Frozen):
     prepare_s: float
     """Wall clock from loading to the end of the candidate's first call."""
     candidate_us: float
-    """Referee's wall clock of one warm candidate call, to size blocks with."""
+    """One warm candidate call, to size blocks with: by the referee's wall clock; on a GPU by the candidate's own."""
     baseline_us: float
     outside_error_us: float = Field(default=150.0, ge=0)
     """How far the referee's clock may be off for one call: on the CPU a slow hand-over."""

@@ -86,7 +86,6 @@ class CudaBench(RefereeBench):
         super().__init__(task, device, house, lender, control, conversation)
         self._timer = timer
         self._pace = Pace()
-        self._sleep_us = self._pace.sleep_us(1)
         self._around: Surroundings | None = None
         self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
         self._last: _Run | None = None
@@ -105,7 +104,6 @@ class CudaBench(RefereeBench):
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
         """See `Bench`."""
         self._pace, self._around = Pace(), None
-        self._sleep_us = self._pace.sleep_us(pool_entries)
         self._constants_us.clear()
         prepared = super().prepare(workload, pool_entries)
         if isinstance(prepared, Fault):
@@ -189,7 +187,7 @@ class CudaBench(RefereeBench):
         if around is not None and fits and set(lengths) <= set(around.whole_us):
             return around
         start = time.perf_counter()
-        self._sleep_us = min(cuda_timing.MOST_SLEEP_US, 1.25 * wanted_us)
+        sleep_us = min(cuda_timing.MOST_SLEEP_US, 1.25 * wanted_us)
         self._constants_us.clear()
         pool = {index: call_arguments(entry.lent) for index, entry in enumerate(ready.pool.entries)}
         handover = Handover(ready.places)
@@ -202,13 +200,13 @@ class CudaBench(RefereeBench):
             walls_us: list[float] = []
             for _ in range(SURROUNDINGS_ROUNDS):
                 order = list(range(length))
-                walls_us.append(self._timed(nothing_done, pool, order, nothing, handover)[1])
+                walls_us.append(self._timed(nothing_done, pool, order, nothing, handover, sleep_us)[1])
             whole_us[length] = median(walls_us)
         each_us = 0.0
         if len(whole_us) > 1:
             (short, short_us), (long, long_us) = min(whole_us.items()), max(whole_us.items())
             each_us = max(0.0, (long_us - short_us) / (long - short))
-        self._around = Surroundings(self._sleep_us, each_us, whole_us)
+        self._around = Surroundings(sleep_us, each_us, whole_us)
         self._house.house_s += time.perf_counter() - start
         return self._around
 
@@ -234,33 +232,44 @@ class CudaBench(RefereeBench):
         pool = {index: call_arguments(ready.pool.entries[index].lent) for index in order}
         seed = self._secret.getrandbits(31)
         reseed(seed)
-        times, wall_us = self._timed(built.module, pool, order, built.before_call(seed), Handover(ready.places))
+        before, handover = built.before_call(seed), Handover(ready.places)
+        times, wall_us = self._timed(built.module, pool, order, before, handover, self._sleep_us(len(order)))
         self._pace.note("baseline", len(order), times.enqueue_us, covered=times.covered)
         return times, wall_us
 
+    def _sleep_us(self, calls: int) -> float:
+        """Of a block; the same for all of a workload once its surroundings are known."""
+        return self._pace.sleep_us(calls) if self._around is None else self._around.sleep_us
+
     def _timed(
-        self, forward: Any, pool: dict[int, Any], order: Sequence[int], before: Any, handover: Handover
+        self,
+        forward: Any,
+        pool: dict[int, Any],
+        order: Sequence[int],
+        before: Any,
+        handover: Handover,
+        sleep_us: float,
     ) -> tuple[BlockTimes, float]:
         """A block in this process, with its wall clock: what GO and DONE enclose on the candidate's side."""
         ends: list[int] = []
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
         times = self._timer.time_block(
-            forward, pool, order, before, handover.take, self._sleep_us, lambda: ends.append(time.perf_counter_ns())
+            forward, pool, order, before, handover.take, sleep_us, lambda: ends.append(time.perf_counter_ns())
         )
         return times, (ends[0] - start) / 1e3
 
     def _run(
         self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
-        """As the base; the one time that comes back is that of a call, without the sleep: to size blocks with."""
+        """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
         if self._conversation is None:
             raise RuntimeError("this call has no candidate")
         torch.cuda.synchronize()  # what was lent must be written
         built = held.built
         question = protocol.Run(
             order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore,
-            block=True, sleep_us=self._sleep_us,
+            block=True, sleep_us=self._sleep_us(len(order)),
         )  # fmt: skip
         answer = self._conversation.run(stage, question, lambda: self._look(order))
         if isinstance(answer, Fault):
@@ -268,7 +277,7 @@ class CudaBench(RefereeBench):
         ran, (wall_us,) = answer
         self._pace.note("candidate", len(order), ran.enqueue_us, covered=ran.covered)
         self._last = _Run(ran, wall_us)
-        return ran, (max(1.0, wall_us - self._sleep_us) / len(order),)
+        return ran, (max(1.0, median(ran.samples_ns) / 1e3),)
 
     def _candidate_row(
         self, ready: ReadyWorkload, order: list[int], *, verify: bool

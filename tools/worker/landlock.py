@@ -31,7 +31,7 @@ LIST: Final = READ_DIR
 USE_DEVICE: Final = READ_FILE | WRITE_FILE | READ_DIR | _IOCTL_DEV
 WRITE: Final = _ALL_OF_ABI_1 & ~(1 << 6 | 1 << 11) | _REFER | _TRUNCATE
 """All but making device nodes (MAKE_CHAR, MAKE_BLOCK)."""
-REWRITE: Final = READ_FILE | READ_DIR | WRITE_FILE
+REWRITE: Final = READ_FILE | READ_DIR | WRITE_FILE | _TRUNCATE
 """Change what is there, make nothing new: `/proc/self`."""
 _ON_A_FILE: Final = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 

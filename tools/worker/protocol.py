@@ -286,10 +286,7 @@ class Conversation:
     def run(
         self, stage: Stage, question: Run, at_done: Callable[[], None] | None = None
     ) -> tuple[Ran, tuple[float, ...]] | Fault:
-        """Have calls made; with the claims come the calls' times (µs) by our clock, hand-over included; of a block one.
-
-        `at_done` is called at once when calls are said to be done.
-        """
+        """Have calls made and time them by our clock (µs, hand-over included; a block once); `at_done` at each end."""
         walls_us: list[float] = []
         ran = self._exchange(stage, question, Ran, (), walls_us, at_done)
         if isinstance(ran, Fault):

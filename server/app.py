@@ -13,12 +13,13 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import ValidationError
 
+from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.model import LOCAL
 from kernelgate.server import replies
 from kernelgate.server.book import ServerBook
 from kernelgate.server.environment import package_version
 from kernelgate.server.gate import EnvironmentFault, Gate
-from kernelgate.server.services import Services
+from kernelgate.server.services import Services, sentence
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.catalogue import AnyTool, find_tools
@@ -116,6 +117,9 @@ async def answer(
         return replies.result_of(await _serve(tool, parsed(tool, params.arguments), ctx))
     except (ToolMistake, EnvironmentFault) as error:
         return replies.mistake(str(error))
+    except LedgerError as error:
+        log.warning("call of %s: %s", tool.name, error)
+        return replies.mistake(sentence(error))
     except Exception:
         reference = uuid.uuid4().hex[:8]
         log.exception("call of %s failed, reference %s", tool.name, reference)

@@ -12,8 +12,9 @@ from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, Ru
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
 from kernelgate.server import advice
 from kernelgate.server.environment import NoSuchDevice
-from kernelgate.server.gate import Gate, remaining_of
+from kernelgate.server.gate import Gate
 from kernelgate.server.measure import qualify
+from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tools.compile import CompileArgs
@@ -184,7 +185,8 @@ class ServerBook:
                 run = await self._services.run(self._account, ours.run_id)
                 device = self._services.device("cpu" if run.device_kind == "cpu" else "")
                 await self._services.runner(device).cancel(ours.request_id)
-        await self._services.workshop.wait(ours, wait_s, None)
+        if await self._services.workshop.wait(ours, wait_s, None) and ours.error is not None:
+            raise ours.error
         return JobView(
             job_id=job_id, state=ours.state, tool=ours.tool, run_id=ours.run_id, candidate_id=ours.candidate_id,
             stage=ours.stage, done=ours.done, total=ours.total, elapsed_s=ours.elapsed_s, reply=ours.reply,
@@ -267,9 +269,10 @@ def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunR
 
 
 def spent_per_rung(ledger: Ledger, run_id: str) -> dict[str, float]:
-    """Charged device seconds of a run, per rung."""
+    """Charged device seconds of a run, per rung: with and without a result."""
     rows = ledger.query(
-        "SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM results WHERE run_id = ? GROUP BY rung", run_id
+        "SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM events WHERE run_id = ? AND kind = 'settle' GROUP BY rung",
+        run_id,
     )
     return {str(row["rung"]): round(float(row["spent_s"]), 6) for row in rows}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kernelgate.server.settings import Settings, from_environment
+from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
 
 TROUBLE = 2
 """Exit status when something outside has to be mended first; the sentence says what."""
@@ -35,7 +35,14 @@ def _settings(data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path 
         "kernelbench": kernelbench.expanduser().absolute() if kernelbench else None,
         "device": device,
     }
-    return from_environment().model_copy(update={name: value for name, value in given.items() if value is not None})
+    try:
+        checked_device(device or "", "--device")
+        found = from_environment()
+    except SettingsError as error:
+        from kernelgate.server.trouble import say
+
+        sys.exit(say(str(error)))
+    return found.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -80,6 +87,7 @@ def config(client: str, *, write: bool, **options: Any) -> None:
     """Print (or write) the entry that connects CLIENT to this server: claude-code, codex."""
     from kernelgate.server import clients
 
+    _settings(**options)  # what `serve` would refuse is not written into a client's file
     command = clients.serve_command(_serve_arguments(**options))
     try:
         found = clients.client_config(client, command, clients.carried_environment(os.environ))

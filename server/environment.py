@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 import kernelgate.tools
+from kernelgate.budget.model import Amount
 from kernelgate.budget.records import Environment
 from kernelgate.tasks.model import Precision
 from kernelgate.tools.kit.wire import DeviceRef
@@ -33,6 +34,14 @@ def device_of(wish: str, *, threads: int, target: str) -> DeviceRef:
         raise NoSuchDevice(f"device {wish!r} is not here: this host has {found}. Use cpu or a lower index.")
     gpu = gpus[index]
     return DeviceRef(kind="cuda", index=index, uid=gpu["uuid"], target=gpu["target"], threads=threads)
+
+
+def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:
+    """Seconds of a device in the unit that it is paid in."""
+    seconds = max(0.0, seconds)
+    if device.kind == "cuda":
+        return Amount(calls=calls, gpu_s=seconds, work_s=work_s)
+    return Amount(calls=calls, cpu_s=seconds, work_s=work_s)
 
 
 @contextlib.contextmanager

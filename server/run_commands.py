@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelgate.budget import audit, report
-from kernelgate.budget.errors import BookNotFound
+from kernelgate.budget.errors import BookNotFound, NotABook
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
@@ -73,10 +73,13 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
         if output is None:
             print(text, end="")  # noqa: T201 -- the command's output is the kernel
             return 0
-        output.write_text(text, encoding="utf-8")
-        for name, content in candidate.files.items():
-            if name != ENTRY_FILE:
-                (output.parent / name).write_text(content, encoding="utf-8")
+        try:
+            output.write_text(text, encoding="utf-8")
+            for name, content in candidate.files.items():
+                if name != ENTRY_FILE:
+                    (output.parent / name).write_text(content, encoding="utf-8")
+        except OSError as error:
+            return say(f"{output} cannot be written ({error.strerror}); name a file in a folder that exists with -o")
         Console().print(f"{candidate.candidate_id} of {run_id} is in {output}.")
         return 0
 
@@ -106,6 +109,8 @@ def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:
     def auditing() -> int:
         if not path.exists():
             raise BookNotFound(f"there is no ledger at {path}")
+        if path.is_dir():
+            raise NotABook(f"{path} is a folder, not a ledger; name the file in it, for example {path / 'ledger.db'}")
         try:
             anchor = Head.parse(head) if head else None
         except ValueError:

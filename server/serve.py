@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 import anyio
-from mcp.server.stdio import stdio_server
 
 from kernelgate.server.settings import Settings
 from kernelgate.server.trouble import guarded, say
@@ -28,7 +27,7 @@ def set_up_log(settings: Settings) -> None:
     form = logging.Formatter("%(asctime)s %(levelname)s %(process)d %(message)s")
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     handlers[0].setLevel(logging.WARNING)
-    handlers.append(logging.FileHandler(settings.log, delay=True, encoding="utf-8"))
+    handlers.append(logging.FileHandler(settings.log, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(form)
         log.addHandler(handler)
@@ -52,13 +51,14 @@ def run_stdio(settings: Settings) -> int:
 
 async def _serve(settings: Settings) -> None:
     from kernelgate.server.app import build
+    from kernelgate.server.lines import strict_stdio
     from kernelgate.server.services import open_services
 
     server = build(lambda: open_services(settings))
     async with anyio.create_task_group() as group:
         group.start_soon(_leave_on_signal, group.cancel_scope.cancel)
         group.start_soon(_leave_with_parent, group.cancel_scope.cancel)
-        async with stdio_server() as (reading, writing):
+        async with strict_stdio() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
         group.cancel_scope.cancel()
 

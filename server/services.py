@@ -16,7 +16,8 @@ from kernelgate.budget.outcomes import Replayed
 from kernelgate.budget.promotion import order_of
 from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
-from kernelgate.server.environment import device_of, environment_of, harness_digest, target_of
+from kernelgate.server.endings import Endings
+from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import is_alive, this_process
 from kernelgate.server.settings import Settings
@@ -69,6 +70,7 @@ class Services:
 
     settings: Settings
     ledger: LedgerThread
+    endings: Endings
     workshop: Workshop
     catalogue: Catalogue
     measuring: dict[Rung, AnyMeasuringTool]
@@ -299,20 +301,29 @@ class Services:
             return joined
         record, created = await self._known(lambda ledger: ledger.open_job(request))
         if not created:
-            return self.workshop.get(record.job_id) or record.job_id
+            ours = self.workshop.get(record.job_id)
+            if ours is None or not ours.ended.is_set():
+                return ours or record.job_id
+            # It ended here, but its end never came into the book: an ended job is nothing to join.
+            ended = record.job_id
+            await self._known(lambda ledger: ledger.cancel_job(ended))
+            record, created = await self._known(lambda ledger: ledger.open_job(request))
+            if not created:
+                return record.job_id
         job = Job(record.job_id, tool, request.run_id, request.candidate_id, key)
 
         async def working(job: Job) -> dict[str, JsonValue]:
-            await self.ledger.do(lambda ledger: ledger.start_job(job.job_id))
+            what = f"the end of {job.job_id}"
             try:
+                await self.ledger.do(lambda ledger: ledger.start_job(job.job_id))
                 reply = await work(job)
             except BaseException:
-                await self.ledger.do(lambda ledger: ledger.cancel_job(job.job_id))
+                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id))
                 raise
             if job.cancel_wanted:
-                await self.ledger.do(lambda ledger: ledger.cancel_job(job.job_id, reply))
+                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id, reply))
             else:
-                await self.ledger.do(lambda ledger: ledger.finish_job(job.job_id, reply))
+                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.finish_job(job.job_id, reply))
             return reply
 
         self.workshop.start(job, working)
@@ -322,6 +333,7 @@ class Services:
         """Heartbeats of our jobs, and a sweep of those whose server died. Runs as long as the server."""
         while True:
             try:
+                await self.endings.catch_up()
                 await self.ledger.do(lambda ledger: ledger.heartbeat(this_process()))
                 swept = await self.ledger.do(lambda ledger: ledger.sweep(is_alive))
                 if swept.jobs:
@@ -336,14 +348,6 @@ def sentence(error: Exception) -> str:
     """An error's text with exactly one end."""
     text = str(error).rstrip()
     return text if text.endswith(("?", "!", ".")) else f"{text}."
-
-
-def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:
-    """Seconds of a device in the unit that it is paid in."""
-    seconds = max(0.0, seconds)
-    if device.kind == "cuda":
-        return Amount(calls=calls, gpu_s=seconds, work_s=work_s)
-    return Amount(calls=calls, cpu_s=seconds, work_s=work_s)
 
 
 def _interpreted(door: Door) -> bool:
@@ -372,6 +376,7 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
             services = Services(
                 settings=settings,
                 ledger=ledger,
+                endings=Endings(ledger),
                 workshop=Workshop(group),
                 catalogue=catalogue,
                 measuring={tool.rung: tool for tool in find_tools() if isinstance(tool, MeasuringTool)},

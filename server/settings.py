@@ -1,6 +1,7 @@
 """All that may be set from outside, as one frozen object: environment variables first, command line over them."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,14 @@ QUEUE_LIMIT_S: Final = 120.0
 """A hold that got no lease for so long is released: others may need the money."""
 
 
+MAX_CPU_THREADS: Final = 256
+DEVICE_NAME: Final = re.compile(r"(cpu|cuda(:\d{1,3})?)?", re.ASCII)
+
+
+class SettingsError(Exception):
+    """A setting from outside that makes no sense: one sentence with what is allowed."""
+
+
 class Settings(Frozen):
     """How a server is set up."""
 
@@ -28,7 +37,7 @@ class Settings(Frozen):
     device: str = ""
     """`cpu`, `cuda:0`, …; empty: the first GPU, else the CPU."""
     target: str = DEFAULT_TARGET
-    cpu_threads: int = Field(default=1, ge=1, le=256)
+    cpu_threads: int = Field(default=1, ge=1, le=MAX_CPU_THREADS)
     """Torch threads on the CPU device: few, so that the server and its client do not disturb the clock."""
     caps: Budget = Budget()
     """The most that a run is granted; an agent may ask for less."""
@@ -59,7 +68,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings from `KERNELGATE_HOME`, `KERNELGATE_TASKS` (folders, `:` between), `KERNELGATE_KERNELBENCH`,
-    `KERNELGATE_DEVICE` and `KERNELGATE_CPU_THREADS`.
+    `KERNELGATE_DEVICE` and `KERNELGATE_CPU_THREADS`; raises `SettingsError`.
     """  # noqa: D205 -- the names belong into the first sentence
     checkout = environ.get("KERNELGATE_KERNELBENCH")
     folders = [part for part in environ.get("KERNELGATE_TASKS", "").split(os.pathsep) if part]
@@ -67,6 +76,20 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
         data_dir=default_data_dir(environ),
         task_dirs=tuple(Path(folder).expanduser().absolute() for folder in folders),
         kernelbench=Path(checkout).expanduser().absolute() if checkout else None,
-        device=environ.get("KERNELGATE_DEVICE", ""),
-        cpu_threads=int(environ.get("KERNELGATE_CPU_THREADS", "1")),
+        device=checked_device(environ.get("KERNELGATE_DEVICE", ""), "KERNELGATE_DEVICE"),
+        cpu_threads=_threads(environ.get("KERNELGATE_CPU_THREADS") or "1"),
     )
+
+
+def checked_device(wish: str, source: str) -> str:
+    """The name of a device as it was given; raises `SettingsError` for one that no host has."""
+    if DEVICE_NAME.fullmatch(wish) is None:
+        raise SettingsError(f"{source}={wish} names no device: use cpu, cuda or cuda:N (N counts the GPUs from 0)")
+    return wish
+
+
+def _threads(text: str) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
+    if not 1 <= number <= MAX_CPU_THREADS:
+        raise SettingsError(f"KERNELGATE_CPU_THREADS={text} is no number of threads: use 1 to {MAX_CPU_THREADS}")
+    return number

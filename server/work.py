@@ -40,6 +40,8 @@ class Job:
     cancel_wanted: bool = False
     request_id: int | None = None
     """Of the worker's request in flight, so that `cancel` can reach it."""
+    begun_s: float | None = None
+    """Monotonic time at which the rung in hand began to run; None before that and while it waits for the device."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
 

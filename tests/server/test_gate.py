@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import forward
 from fakes import FakeRunner
+from live_server import forward
 from mcp import Client
 from pydantic import JsonValue
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
+from kernelgate.server.book import spent_per_rung
+from kernelgate.server.measure import WAITING
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
+from kernelgate.tools.kit.runner import OnProgress
 from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +51,26 @@ def correct(request: WorkerRequest, **more: Any) -> WorkerReply:
     return finished(request, {"comparisons": [comparison], "planned": 1}, **{"lease_s": 0.5, "wall_s": 0.6, **more})
 
 
-def scripted(check: Answer, probe: Answer | None = None) -> tuple[FakeRunner, list[str]]:
+class HangingRunner(FakeRunner):
+    """A fake that from some time on never answers one procedure."""
+
+    def __init__(self, script: Answer) -> None:
+        super().__init__(script)
+        self._endless = FakeRunner()
+        self._hanging, self._stage = "", ""
+
+    def hang_at(self, procedure: str, stage: str = "begun") -> None:
+        self._hanging, self._stage = procedure, stage
+
+    async def run(self, request: WorkerRequest, on_progress: OnProgress) -> WorkerReply:
+        if request.procedure != self._hanging:
+            return await super().run(request, on_progress)
+        return await self._endless.run(
+            request, lambda progress: on_progress(progress.model_copy(update={"stage": self._stage}))
+        )
+
+
+def scripted(check: Answer, probe: Answer | None = None) -> tuple[HangingRunner, list[str]]:
     """A runner that qualifies and builds, and answers check and probe as told; and the procedures it was asked for."""
     asked: list[str] = []
 
@@ -57,7 +79,7 @@ def scripted(check: Answer, probe: Answer | None = None) -> tuple[FakeRunner, li
         answers = {"qualify": qualified, "compile": built, "check_correctness": check, "probe": probe or well}
         return answers[request.procedure](request)
 
-    return FakeRunner(answer), asked
+    return HangingRunner(answer), asked
 
 
 def well(request: WorkerRequest) -> WorkerReply:
@@ -195,3 +217,36 @@ async def test_a_task_that_lets_a_mutant_pass_cannot_be_run_on(tmp_path: Path) -
         again = await client.call_tool("start_run", {"task": "softmax"})
         assert "zeros" in again.content[0].text
     assert len(runner.requests) == 1, "what was found is kept in the book"
+
+
+async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_what_the_rung_spent(
+    tmp_path: Path,
+) -> None:
+    runner, _ = scripted(correct)
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner}))) as client:
+        await client.call_tool("start_run", {"task": "softmax"})
+        runner.hang_at("check_correctness")
+        arguments = {"run_id": "r1", "source": forward("return x"), "up_to": "check_correctness", "wait_s": 0.2}
+        assert (await client.call_tool("compile", arguments)).structured_content["status"] == "running"
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        purse = ledger.purse("r1")
+        assert ledger.open_holds("r1") == ()
+        assert purse.settled.check_calls == 1
+        assert purse.settled.device_s > 0
+        assert spent_per_rung(ledger, "r1")["check"] == pytest.approx(purse.settled.device_s, abs=1e-5)
+        assert [result.rung.value for result in ledger.results("c1")] == ["compile"]
+    assert audit(tmp_path / "ledger.db").ok
+
+
+async def test_work_that_only_waited_for_the_device_costs_nothing_when_the_server_leaves(tmp_path: Path) -> None:
+    runner, _ = scripted(correct)
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner}))) as client:
+        await client.call_tool("start_run", {"task": "softmax"})
+        runner.hang_at("check_correctness", WAITING)
+        arguments = {"run_id": "r1", "source": forward("return x"), "up_to": "check_correctness", "wait_s": 0.2}
+        assert (await client.call_tool("compile", arguments)).structured_content["status"] == "running"
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        assert ledger.open_holds("r1") == ()
+        assert ledger.purse("r1").settled.check_calls == 0

@@ -19,6 +19,7 @@ from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.owner import is_alive
 
+PARSE_ERROR = -32700
 SOFTMAX = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return {body}\n"
 HANGS = """
 import os, time
@@ -126,11 +127,57 @@ def test_nothing_but_protocol_is_on_stdout_and_a_broken_line_breaks_nothing(tmp_
         assert server.stdin is not None
         server.stdin.write(b"this is not JSON\n")
         server.stdin.flush()
+        assert answer(server)["error"]["code"] == PARSE_ERROR
         assert call(server, 1, "list_tasks")["total"] == 6
         server.stdin.close()
         assert server.stdout is not None
         assert [json.loads(line)["jsonrpc"] for line in server.stdout.read().splitlines()] == []
         assert server.wait(timeout=10) == 0
+
+
+def arguments(text: str) -> bytes:
+    return b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"list_tasks","arguments":{"query":%s}}}' % (
+        text.encode("latin-1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "words"),
+    [
+        (arguments('"\xff"'), 7, "not valid UTF-8 (byte 0xff"),
+        (arguments("[" * 260 + "]" * 260), 7, "recursion limit"),
+        (arguments("9" * 5000), 7, "number out of range"),
+        (arguments('"')[:-3], 7, "cannot be read as JSON"),
+        (b'{"id": "a-b", nonsense', "a-b", "cannot be read as JSON"),
+        (b"{}", None, "no JSON-RPC 2.0 message"),
+    ],
+    ids=["raw-byte", "deep", "long-integer", "cut-off", "text-id", "no-message"],
+)
+def test_a_line_that_is_no_message_is_answered_under_its_id_and_the_next_one_is_served(
+    tmp_path: Path, line: bytes, number: int | str | None, words: str
+) -> None:
+    with started(tmp_path) as server:
+        greet(server)
+        assert server.stdin is not None
+        server.stdin.write(line + b"\n")
+        server.stdin.flush()
+        refused = answer(server)
+        assert refused["id"] == number
+        assert words in refused["error"]["message"]
+        assert call(server, 8, "list_tasks")["total"] == 6
+
+
+def test_half_a_surrogate_pair_in_a_call_is_that_calls_error_and_a_whole_pair_is_text(tmp_path: Path) -> None:
+    with started(tmp_path) as server:
+        greet(server)
+        assert server.stdin is not None
+        server.stdin.write(arguments('"\\ud800"') + b"\n" + arguments('"\\ud83d\\ude00"') + b"\n")
+        server.stdin.flush()
+        half, whole = answer(server), answer(server)
+        assert half["id"] == 7
+        assert half["result"]["isError"] is True
+        assert "not valid UTF-8" in half["result"]["content"][0]["text"]
+        assert not whole["result"].get("isError"), whole
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None], ids=lambda how: str(how))
@@ -209,3 +256,8 @@ def test_a_task_folder_that_is_not_there_is_one_clear_sentence(tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert "there is no task folder" in done.stderr.decode()
+
+
+def test_a_log_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "server.log").mkdir()
+    assert "cannot be used" in serve_and_fail(tmp_path)

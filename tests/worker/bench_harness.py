@@ -21,6 +21,7 @@ from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.protocol import Conversation
 from kernelgate.tools.worker.referee import SocketControl, serve
+from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy
 
 CAP_S = 60
@@ -98,8 +99,8 @@ def conduct_calls(job, folder):
 
     referees.append(fork(as_referee))
     far_control.close()
-    device = DeviceRef(kind="cpu").model_dump(mode="json")
-    frames.send(control, {"op": "ready", "request_id": 0, "task": job["task"], "device": device})
+    with Sealed.seal_json(request_of(job, "check", 0)) as sealed:
+        frames.send(control, {"op": "ready", "request_id": 0}, [sealed.fileno()])
     ready = frames.receive_plain(control)
     replies, stages = [], []
     for number, procedure in enumerate(job["serve"], start=1):
@@ -116,7 +117,8 @@ def conduct_calls(job, folder):
         far_conn.close()
         request = request_of(job, procedure, number)
         descriptors = [] if procedure == "qualify" else [conn.fileno()]
-        frames.send(control, {"op": "call", "request_id": number, "request": request}, descriptors)
+        with Sealed.seal_json(request) as sealed:
+            frames.send(control, {"op": "call", "request_id": number}, [sealed.fileno(), *descriptors])
         replies.append({**obey(control, child, number, stages), "wall_s": time.perf_counter() - began})
         conn.close()
         os.waitpid(child, 0)

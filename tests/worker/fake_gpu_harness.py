@@ -17,6 +17,7 @@ from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import candidate, frames
 from kernelgate.tools.worker.referee import serve
+from kernelgate.tools.worker.sealed import Sealed
 
 CAP_S = 60
 GPU = DeviceRef(kind="cuda", uid="GPU-fake").model_dump(mode="json")
@@ -39,6 +40,13 @@ def fork(work):
         os._exit(status)
 
 
+def request_of(job, procedure, plan, number):
+    return {
+        "op": "call", "request_id": number, "procedure": procedure, "task": job["task"], "files": job["files"],
+        "digest": "d", "plan": plan, "device": GPU, "lease": True, "cap_s": CAP_S, "state_dir": "/",
+    }  # fmt: skip
+
+
 def conduct(job, folder):
     files = os.path.join(folder, "candidate")
     os.mkdir(files)
@@ -54,7 +62,8 @@ def conduct(job, folder):
 
     trusted = fork(as_referee)
     far_control.close()
-    frames.send(control, {"op": "ready", "request_id": 0, "task": job["task"], "device": GPU})
+    with Sealed.seal_json(request_of(job, "check", {}, 0)) as sealed:
+        frames.send(control, {"op": "ready", "request_id": 0}, [sealed.fileno()])
     ready = frames.receive_plain(control)
     replies = []
     for number, (procedure, plan) in enumerate(job["serve"], start=1):
@@ -66,12 +75,9 @@ def conduct(job, folder):
 
         child = fork(as_candidate)
         far_conn.close()
-        request = {
-            "op": "call", "request_id": number, "procedure": procedure, "task": job["task"], "files": job["files"],
-            "digest": "d", "plan": plan, "device": GPU, "lease": True, "cap_s": CAP_S, "state_dir": "/",
-        }  # fmt: skip
         descriptors = [] if procedure == "qualify" else [conn.fileno()]
-        frames.send(control, {"op": "call", "request_id": number, "request": request}, descriptors)
+        with Sealed.seal_json(request_of(job, procedure, plan, number)) as sealed:
+            frames.send(control, {"op": "call", "request_id": number}, [sealed.fileno(), *descriptors])
         while (message := frames.receive_plain(control)) is not None and message["op"] == "progress":
             continue
         replies.append(message)

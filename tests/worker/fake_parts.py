@@ -16,6 +16,7 @@ from typing import Any
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames
 from kernelgate.tools.worker.parts import Versions
+from kernelgate.tools.worker.sealed import Sealed
 
 
 def preload(device: DeviceRef) -> Versions:
@@ -51,22 +52,23 @@ def referee_serve(control: socket.socket) -> None:
     while (received := frames.receive(control)) is not None:
         message, descriptors = received
         request_id = message["request_id"]
+        with Sealed(descriptors.pop(0)) as sealed:
+            request: Any = sealed.read()
         if message["op"] == "ready":
-            if "unready" in json.dumps(message["task"]):
+            if "unready" in json.dumps(request["task"]):
                 frames.send(control, {"op": "failed", "request_id": request_id, "error": "the task is unready"})
                 continue
             house += 1
             frames.send(control, {"op": "ready", "request_id": request_id})
         elif message["op"] == "call":
-            request: Any = message["request"]
             if request["plan"].get("crowd"):
                 _leave_a_child()
             conn = socket.socket(fileno=descriptors[0]) if descriptors else None
             _conduct(control, request, conn, {"calls": house, "pid": os.getpid()})
 
 
-def builder_serve(control: socket.socket, request: dict[str, Any], candidate: socket.socket) -> None:
-    _conduct(control, request, candidate, {})
+def builder_serve(control: socket.socket, sealed: Sealed, candidate: socket.socket) -> None:
+    _conduct(control, sealed.read(), candidate, {})
 
 
 def _leave_a_child() -> None:

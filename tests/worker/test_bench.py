@@ -293,3 +293,76 @@ def test_a_profile_names_operators(conduct: Any) -> None:
     assert any("softmax" in operator["name"] for operator in profile["operators"])
     assert profile["call_us"] > 0
     assert sum(operator["share"] for operator in profile["operators"]) <= 1.001
+
+
+EARLY = """
+import sys
+import time
+
+child = sys.modules["kernelgate.tools.worker." + "candidate"]
+
+
+def fake(forward, pool, order, before, after, clock=None):
+    samples = []
+    for index in order:
+        arguments, named = pool[index]
+        answer = slow(*arguments) if WHEN == "before" else None
+        before()
+        start = time.perf_counter_ns()
+        samples.append(time.perf_counter_ns() - start + 1000)
+        if WHEN == "after":
+            after(index, slow(*arguments))
+        else:
+            after(index, answer)
+    return samples
+
+
+def slow(x):
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return torch.softmax(x, dim=-1)
+
+
+child.time_calls = fake
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_work_outside_the_candidates_own_clock_is_wrong_or_seen_by_the_referees(conduct: Any, when: str) -> None:
+    before = EARLY.replace("WHEN", repr(when))
+    steps = [["load"], ["prepare", "small", 3], ["block", "candidate", 9, {"verify": True}]]
+    outcome = conduct(task(), forward("return torch.softmax(x, -1)", before=before), steps)
+    block = outcome["results"][-1]
+    assert block["type"] == "Block", block
+    assert max(block["samples_us"]) < 1_000, "the cheat is on"
+    if when == "before":
+        assert block["comparison"]["problem"] == "wrong_values", "what was computed early belongs to other inputs"
+    else:
+        assert sorted(block["outside_us"])[4] > 2_900
+
+
+def test_a_buffer_of_the_candidates_own_is_its_own_affair(conduct: Any) -> None:
+    stateful = task(BATCHNORM)
+    body = "\n".join((
+        "if self.packed[0] == 0:",
+        "    self.packed.fill_(2.0)",
+        "return self.bn(x) * (self.packed[0] / 2.0)",
+    ))  # fmt: skip
+    init = "self.bn = torch.nn.BatchNorm1d(8); self.register_buffer('packed', torch.zeros(3), persistent=False)"
+    assert first_problem(conduct(stateful, forward(body, init=init), WHOLE_CALL)) == "none"
+
+
+BATCHNORM = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = torch.nn.BatchNorm1d(8)
+    def forward(self, x):
+        return self.bn(x)
+def get_inputs():
+    return [torch.rand(16, 8)]
+def get_init_inputs():
+    return []
+"""

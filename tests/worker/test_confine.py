@@ -2,14 +2,16 @@
 
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from supervised import ignore, make_request, make_runner
 
+from kernelgate.tasks.model import Workload
 from kernelgate.tools.kit.runner import SupervisorRunner
-from kernelgate.tools.worker import confine, landlock
+from kernelgate.tools.worker import confine, landlock, seccomp
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +122,83 @@ async def test_neither_parent_nor_referee_nor_supervisor_can_be_signalled(
     assert all(failed(answer) for answer in list(answers.values())[:3]), answers
     again = await runner.run(make_request(tmp_path / "state", "def main(): return 1\n", "main"), ignore)
     assert again.observation["calls"] == 2
+
+
+async def test_the_held_out_workloads_are_nowhere_in_its_memory(runner: SupervisorRunner, tmp_path: Path) -> None:
+    source = """import re, gc
+def main():
+    word, found, control = b"hidden_" + b"workload", [], 0  # control_word_of_the_source
+    for line in open("/proc/self/maps"):
+        span, rights = line.split()[:2]
+        if rights[0] != "r" or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")) or "/" in line:
+            continue
+        start, end = (int(part, 16) for part in span.split("-"))
+        with open("/proc/self/mem", "rb", 0) as memory:
+            memory.seek(start)
+            left = end - start
+            while left > 0 and (chunk := memory.read(min(left, 1 << 20))):
+                left -= len(chunk)
+                control += (b"control_" + b"word_of") in chunk
+                found += re.findall(re.escape(word) + rb"_[0-9]{4}", chunk)
+    tasks = [type(thing).__name__ for thing in gc.get_objects() if "kernelgate.tasks" in type(thing).__module__]
+    return [sorted({name.decode() for name in found}), tasks, control > 0]
+"""
+    hidden = Workload(name="hidden_workload_4711", held_out=True)
+    for _ in range(2):  # the second candidate is forked after a whole call has gone through the supervisor
+        request = make_request(tmp_path / "state", source, "main")
+        task = request.task.model_copy(update={"workloads": (*request.task.workloads, hidden)})
+        reply = await runner.run(request.model_copy(update={"task": task}), ignore)
+        assert reply.facts == [[[], [], True]], reply
+
+
+async def test_limits_and_priorities_of_other_processes_cannot_be_changed(
+    runner: SupervisorRunner, tmp_path: Path
+) -> None:
+    hello = await runner.hello()
+    if seccomp.why_not():
+        assert any(gap.startswith("seccomp:") for gap in hello.gaps)
+        pytest.skip("this host has no system call filters")
+    assert any(line.startswith("seccomp:") for line in hello.confinement)
+    victims = {"parent": "os.getppid()", "supervisor": str(runner.supervisor_pid), "server": str(os.getpid())}
+    attempts: dict[str, str] = {}
+    for name, pid in victims.items():
+        attempts |= {
+            f"limit of {name}": f"__import__('resource').prlimit({pid}, 7, (9, 9))",
+            f"processors of {name}": f"os.sched_setaffinity({pid}, {{0}})",
+            f"scheduler of {name}": f"os.sched_setscheduler({pid}, os.SCHED_IDLE, os.sched_param(0))",
+            f"priority of {name}": f"os.setpriority(os.PRIO_PROCESS, {pid}, 19)",
+        }
+    attempts["priority of the user"] = "os.setpriority(os.PRIO_USER, 0, 19)"
+    attempts["namespace"] = "(_ for _ in ()).throw(OSError(ctypes.CDLL(None).unshare(0x10000000)))"
+    answers = await outcomes(runner, tmp_path, attempts)
+    assert all(answer.startswith("PermissionError") for name, answer in answers.items() if name != "namespace"), answers
+    assert answers["namespace"] == "OSError: -1"
+
+
+async def test_it_may_set_its_own_limits_threads_and_programs(runner: SupervisorRunner, tmp_path: Path) -> None:
+    answers = await outcomes(
+        runner,
+        tmp_path,
+        {
+            "limit": "__import__('resource').setrlimit(7, (512, 512))",
+            "processors": "os.sched_setaffinity(0, os.sched_getaffinity(0))",
+            "priority": "os.setpriority(os.PRIO_PROCESS, 0, 5)",
+            "thread": "(t := __import__('threading').Thread(target=print)).start() or t.join()",
+            "program": "__import__('subprocess').run(['/bin/true']).returncode",
+        },
+    )
+    assert list(answers.values()) == ["None", "None", "None", "None", "0"]
+
+
+def test_the_filter_is_whole_for_each_known_architecture() -> None:
+    for machine in ("x86_64", "aarch64"):
+        code = seccomp.program(machine)
+        steps = list(struct.iter_unpack("=HBBI", code))
+        assert len(steps) < 4096
+        for place, (_, if_true, if_false, _) in enumerate(steps):
+            assert place + 1 + max(if_true, if_false) < len(steps) or steps[place][0] == 6
+    with pytest.raises(KeyError):
+        seccomp.program("riscv64")
 
 
 async def test_the_network_is_out_of_reach(runner: SupervisorRunner, tmp_path: Path) -> None:

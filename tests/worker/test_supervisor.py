@@ -1,7 +1,10 @@
 """One call from request to reply: how it may end, what it costs, and that nothing of it stays."""
 
 import os
+import select
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -271,7 +274,8 @@ async def test_a_late_answer_is_discarded(walled: SupervisorRunner, tmp_path: Pa
 async def test_answers_and_requests_that_fit_no_frame_are_faults_in_words(
     walled: SupervisorRunner, tmp_path: Path
 ) -> None:
-    large = await call(walled, tmp_path, "#" + "\x01" * (400 << 10), "main")
+    request = make_request(tmp_path / "state", HELLO, "main")
+    large = await walled.run(request.model_copy(update={"files": {"candidate.py": "\x01" * (400 << 10)}}), ignore)
     assert "frame" in large.fault
     flood = "def main(): print('\\x01' * 40000)\n"
     huge = await call(walled, tmp_path, flood, "main", huge=True)
@@ -323,3 +327,39 @@ async def test_the_triton_cache_is_written_at_compile_and_only_read_afterwards(
     assert checked.facts[0] == "x"
     assert "denied" in str(checked.facts[1]) or "Read-only" in str(checked.facts[1])
     assert checked.facts[2] == "written"
+
+
+HEADLESS = """
+import ctypes, os, threading
+def main():
+    pid = os.fork()
+    if pid == 0:
+        def live():
+            with open("/proc/self/task/%d/stat" % os.getpid()) as first:
+                while first.seek(0) or first.read().rpartition(")")[2].split()[0] != "Z":
+                    pass
+            os.write(2, b"headless\\n")
+            threading.Event().wait(60)
+        threading.Thread(target=live).start()
+        ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+    return pid
+"""
+
+
+def test_a_process_whose_first_thread_ended_is_stopped_and_killed_like_any_other() -> None:
+    code = HEADLESS.replace("os.write(2,", "os.write(1,") + "\nmain()\nthreading.Event().wait(60)\n"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"headless\n"
+            (headless,) = processes.descendants(parent.pid)
+            assert processes.state(headless) not in "TtZX"
+            assert processes.stop_tree(parent.pid)
+            assert processes.state(headless) == "T"
+            descriptor = os.pidfd_open(headless)
+            processes.kill_tree(parent.pid)
+            assert select.select([descriptor], [], [], 5)[0]
+            os.close(descriptor)
+            assert processes.state(headless) in "ZX"
+        finally:
+            processes.kill_with_tree(parent.pid)

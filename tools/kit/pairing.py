@@ -67,8 +67,11 @@ class WorkloadTiming(Frozen):
         return tuple(median(pair.baseline.outside_us) / median(pair.candidate.outside_us) for pair in self.pairs)
 
     def unclaimed_us(self, confidence: float) -> Bounds | None:
-        """Time of a candidate's call that its own clock leaves out and the referee's sees."""
-        gaps = [median(pair.candidate.outside_us) - median(pair.candidate.samples_us) for pair in self.pairs]
+        """Time of a candidate's call that its own clock leaves out and the referee's sees, beyond the baseline's.
+
+        Both sides' outside times hold putting the answer in place; their own clocks do not.
+        """
+        gaps = [_gap_us(pair.candidate) - _gap_us(pair.baseline) for pair in self.pairs]
         return median_bounds(gaps, confidence)
 
     def bounds(self, confidence: float) -> Bounds | None:
@@ -78,6 +81,10 @@ class WorkloadTiming(Frozen):
     def outside_bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by the referee's clock."""
         return median_bounds(self.outside_ratios(), confidence)
+
+
+def _gap_us(block: Block) -> float:
+    return median(block.outside_us) - median(block.samples_us)
 
 
 def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:

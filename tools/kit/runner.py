@@ -29,6 +29,7 @@ from kernelgate.tools.kit.wire import (
 )
 from kernelgate.tools.worker import frames
 from kernelgate.tools.worker.channel import FrameBuffer
+from kernelgate.tools.worker.sealed import Envelope, Sealed
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 
@@ -92,7 +93,7 @@ class _Session:
     process: "subprocess.Popen[bytes]"
     sock: socket.socket
     hello: "asyncio.Future[Hello]"
-    outbox: "asyncio.Queue[bytes]" = field(default_factory=lambda: asyncio.Queue())
+    outbox: "asyncio.Queue[tuple[bytes, Sealed | None]]" = field(default_factory=lambda: asyncio.Queue())
     tasks: "list[asyncio.Task[None]]" = field(default_factory=lambda: list[asyncio.Task[None]]())
     ended: bool = False
 
@@ -162,20 +163,24 @@ class SupervisorRunner:
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id} is already running")
         try:
-            frame = frames.encode(request.model_dump(mode="json"))
+            frame = frames.encode(Envelope.of(request).model_dump(mode="json"))
             session = await self._ready_session()
         except (ValueError, SupervisorUnavailable) as error:
             return _fault(request.request_id, str(error))
         if session.ended:
             return _fault(request.request_id, "The supervisor ended before the request reached it.")
+        try:
+            sealed = Sealed.seal(request)
+        except (OSError, ValueError) as error:
+            return _fault(request.request_id, f"The request could not be written down: {error}")
         opened = _Open(request, on_progress, asyncio.get_running_loop().create_future())
         self._open[request.request_id] = opened
         self._watch()
-        session.outbox.put_nowait(frame)
+        session.outbox.put_nowait((frame, sealed))
         try:
             return await opened.reply
         except asyncio.CancelledError:
-            session.outbox.put_nowait(frames.encode(Cancel(request_id=request.request_id).model_dump(mode="json")))
+            session.outbox.put_nowait((_cancel_frame(request.request_id), None))
             raise
         finally:
             self._open.pop(request.request_id, None)
@@ -184,7 +189,7 @@ class SupervisorRunner:
     async def cancel(self, request_id: int) -> None:
         """See `Runner`."""
         if request_id in self._open and self._session is not None:
-            self._session.outbox.put_nowait(frames.encode(Cancel(request_id=request_id).model_dump(mode="json")))
+            self._session.outbox.put_nowait((_cancel_frame(request_id), None))
 
     async def hello(self) -> Hello:
         """See `Runner`. Starts the supervisor if none runs."""
@@ -304,6 +309,10 @@ class SupervisorRunner:
                 task.cancel()
         await asyncio.gather(*session.tasks, return_exceptions=True)
         session.sock.close()
+        while not session.outbox.empty():
+            _, sealed = session.outbox.get_nowait()
+            if sealed is not None:
+                sealed.close()
         status = await _wait(session.process, CLOSE_LIMIT_S)
         if status is None:
             session.process.send_signal(signal.SIGKILL)
@@ -321,7 +330,30 @@ async def _write(session: _Session) -> None:
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):  # the reader sees the same end and says why
         while True:
-            await loop.sock_sendall(session.sock, await session.outbox.get())
+            frame, sealed = await session.outbox.get()
+            if sealed is not None:
+                with sealed:
+                    frame = frame[await _send_sealed(session.sock, frame, sealed) :]
+            await loop.sock_sendall(session.sock, frame)
+
+
+async def _send_sealed(sock: socket.socket, frame: bytes, sealed: Sealed) -> int:
+    """Send the beginning of a frame, and the descriptor with its first byte; how many bytes went."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return socket.send_fds(sock, [frame], [sealed.fileno()])
+        except BlockingIOError:
+            writable = asyncio.Event()
+            loop.add_writer(sock, writable.set)
+            try:
+                await writable.wait()
+            finally:
+                loop.remove_writer(sock)
+
+
+def _cancel_frame(request_id: int) -> bytes:
+    return frames.encode(Cancel(request_id=request_id).model_dump(mode="json"))
 
 
 async def _wait(process: "subprocess.Popen[bytes]", limit_s: float) -> int | None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
+from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import confine, frames, landlock, processes
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S
 from kernelgate.tools.worker.children import CannotFork
 from kernelgate.tools.worker.lease import LEASE_FOLDER
 from kernelgate.tools.worker.parts import Parts, Versions, load_parts
-from kernelgate.tools.worker.supervisor import QUEUE_LIMIT_S, Settings, Supervisor
+from kernelgate.tools.worker.supervisor import QUEUE_LIMIT_S, Settings, Supervisor, Unanswered
 from kernelgate.tools.worker.survey import Survey, survey
 
 
@@ -30,6 +30,7 @@ class _Start:
     versions: Versions
     unforkable: str
     resumed: bytes | None
+    sealed: list[int]
 
 
 def main(arguments: list[str]) -> None:
@@ -58,7 +59,10 @@ def main(arguments: list[str]) -> None:
         versions=versions,
         unforkable="" if threads == 1 else f"{threads} threads run after the imports, so no child can be forked safely",
         resumed=_read_all(options.resumed) if options.resumed >= 0 else None,
+        sealed=options.sealed,
     )
+    for descriptor in options.sealed:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 -- the standard library takes it by position
     asyncio.run(_serve(start, partial(_replace, options.server, arguments)))
     sys.stderr.flush()
     os._exit(0)  # taking torch apart takes a second, in which nobody is served
@@ -72,19 +76,20 @@ async def _serve(start: _Start, replace: "partial[None]") -> None:
         unforkable = unforkable or str(error)
         found = Survey(confine.Host(landlock_abi=landlock.landlock_abi()), (), (unforkable,))
     supervisor = Supervisor(start.sock, start.settings, start.parts, start.versions, found, replace, unforkable)
-    await supervisor.serve(data=start.resumed or b"", greet=start.resumed is None)
+    await supervisor.serve(data=start.resumed or b"", sealed=start.sealed, greet=start.resumed is None)
 
 
-def _replace(server: int, arguments: list[str], requests: list[WorkerRequest], rest: bytes) -> None:
+def _replace(server: int, arguments: list[str], left: Unanswered) -> None:
     """Become a fresh process on the same socket, which reads first what this one leaves unanswered."""
     unanswered = os.memfd_create("unanswered")
-    for request in requests:
-        _write_all(unanswered, frames.encode(request.model_dump(mode="json")))
-    _write_all(unanswered, rest)
-    for descriptor in (server, unanswered):
+    for envelope in left.envelopes:
+        _write_all(unanswered, frames.encode(envelope.model_dump(mode="json")))
+    _write_all(unanswered, left.rest)
+    for descriptor in (server, unanswered, *left.sealed):
         os.set_inheritable(descriptor, True)  # noqa: FBT003 -- the standard library takes it by position
     kept = arguments[: arguments.index("--resumed")] if "--resumed" in arguments else arguments
     command = [sys.executable, "-P", "-m", "kernelgate.tools.worker", *kept, "--resumed", str(unanswered)]
+    command += ["--sealed", *map(str, left.sealed)] if left.sealed else []
     os.execv(sys.executable, command)
 
 
@@ -112,6 +117,7 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parts", default="kernelgate.tools.worker.torch_parts", help="module with what children run")
     parser.add_argument("--resumed", type=int, default=-1, help="descriptor with what a predecessor left unanswered")
+    parser.add_argument("--sealed", type=int, nargs="+", default=[], help="descriptors of its sealed requests")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -156,8 +156,8 @@ class RefereeBench:
             return ran
         candidate_us = mean_us(ran[1])
         self._ready = ready
-        first = self._baseline_row(ready, list(range(entries)))
-        warm = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
+        first, _ = self._baseline_row(ready, list(range(entries)))
+        warm, _ = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
         return Prepared(workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm))
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
@@ -175,14 +175,16 @@ class RefereeBench:
             entries = len(ready.pool.entries)
             order = self._secret.sample(range(entries), min(entries, calls - len(samples)))
             if side == "baseline":
-                samples.extend(self._baseline_row(ready, order))
+                row, row_outside = self._baseline_row(ready, order, refresh=True)
+                samples.extend(row)
+                outside.extend(row_outside)
                 continue
             outcome = self._candidate_row(ready, order, verify=verify)
             if isinstance(outcome, Fault):
                 return outcome
-            row, row_outside, found = outcome
+            row, seen, found = outcome
             samples.extend(row)
-            outside.extend(row_outside)
+            outside.extend(seen)
             if comparison is None or comparison.problem == "none":
                 comparison = found or comparison
             if comparison is not None and comparison.problem != "none":
@@ -191,8 +193,7 @@ class RefereeBench:
             side=side,
             workload=ready.held.name,
             samples_us=tuple(samples),
-            # The baseline's own clock is the referee's.
-            outside_us=tuple(outside) if side == "candidate" else tuple(samples),
+            outside_us=tuple(outside),
             comparison=comparison,
         )
 
@@ -323,7 +324,12 @@ class RefereeBench:
             loan.close_descriptor()
 
     def _run(
-        self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int
+        self,
+        stage: protocol.Stage,
+        held: HeldWorkload,
+        order: list[int],
+        seed: int,
+        at_ready: Callable[[int], None] = protocol.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
         if self._conversation is None:
@@ -331,7 +337,7 @@ class RefereeBench:
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._conversation.run(stage, question)
+        answer = self._conversation.run(stage, question, protocol.Around(at_ready))
         self._hold_still()
         return answer
 
@@ -339,11 +345,14 @@ class RefereeBench:
         self, ready: ReadyWorkload, order: list[int], *, verify: bool
     ) -> tuple[list[float], tuple[float, ...], Comparison | None] | Fault:
         """Samples, the same calls by our clock, and what the outputs were worth."""
-        for index in order:
-            ready.pool.entries[index].refresh(self._secret, lambda: ready.held.draw("original"))
-            ready.pool.entries[index].poison()
+
+        def at_ready(position: int) -> None:
+            entry = ready.pool.entries[order[position]]
+            entry.refresh(self._secret, lambda: ready.held.draw("original"))
+            entry.poison()
+
         seed = self._secret.getrandbits(31)
-        outcome = self._run("block", ready.held, order, seed)
+        outcome = self._run("block", ready.held, order, seed, at_ready)
         if isinstance(outcome, Fault):
             return outcome
         ran, walls_us = outcome
@@ -375,10 +384,12 @@ class RefereeBench:
         assert worst is not None
         return worst
 
-    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> list[float]:
-        """Samples of the reference on the lent inputs, the candidate standing still."""
+    def _baseline_row(
+        self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False
+    ) -> tuple[list[float], list[float]]:
+        """Samples of the reference on the lent inputs, and with the answer put in place; the candidate stands still."""
         self._hold_still()
-        return ready.time_baseline(order, self._secret.getrandbits(31))
+        return ready.time_baseline(order, self._secret, refresh=refresh)
 
     def _grow(self, ready: ReadyWorkload, calls: int) -> Fault | None:
         """More pool entries, so that no call of a block sees inputs that the block had before."""

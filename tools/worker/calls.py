@@ -9,10 +9,11 @@ from typing import Final, Literal
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from kernelgate.tools.kit.wire import ChildExit, Progress, WorkerReply, WorkerRequest
+from kernelgate.tools.kit.wire import ChildExit, Progress, WorkerReply
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
+from kernelgate.tools.worker.sealed import Envelope, Sealed
 
 ANSWER_GRACE_S: Final = 30.0
 """After its candidate was killed, a conductor has so long to notice and to answer."""
@@ -26,7 +27,9 @@ _OBJECT: Final = TypeAdapter(dict[str, JsonValue])
 class Call:
     """A request on its way. Times are monotonic seconds."""
 
-    request: WorkerRequest
+    request: Envelope
+    sealed: Sealed
+    """For the conductor; closed with the call."""
     progress: Callable[[Progress], None]
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started_s: float = field(default_factory=time.monotonic)

@@ -131,7 +131,7 @@ class Child:
             if model.training != question.training:
                 model.train(question.training)
             answer = _load_weights(model, {name: lent[index] for name, index in question.parameters.items()})
-            self._restorer = Restorer(model)
+            self._restorer = Restorer(model, question.parameters)
         else:
             answer = protocol.Constructed(loaded=0, missing=tuple(question.parameters)[:MAX_MISSING])
             self._restorer = Restorer(torch.nn.Module())
@@ -180,8 +180,9 @@ class Child:
             self._signals.await_go()
 
         def after(index: int, output: object) -> None:
-            self._signals.done()
+            # The answer first: what is not in place when the referee's clock stops does not count.
             handover.take(index, output)
+            self._signals.done()
 
         samples = time_calls(self._model, self._pool, question.order, before, after)
         return protocol.Ran(samples_ns=tuple(samples), answers=handover.answers())
@@ -192,6 +193,7 @@ class Child:
         before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
         handover = Handover(self._places)
         made = cuda.compilations.total()
+        cuda.timer.wake()
         self._signals.await_go()
         times = cuda.timer.time_block(
             self._model, self._pool, question.order, before, handover.take, question.sleep_us, self._signals.done

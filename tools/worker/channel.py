@@ -56,14 +56,21 @@ class Channel:
         hear: Called with each frame.
         end: Called once with the reason when the stream ends or breaks; empty for a plain end.
         data: Bytes that were read from the stream before.
+        descriptors: Where to put descriptors that come along, in the order of their frames; None: they are refused.
     """
 
     def __init__(
-        self, sock: socket.socket, hear: Callable[[Message], None], end: Callable[[str], None], data: bytes = b""
+        self,
+        sock: socket.socket,
+        hear: Callable[[Message], None],
+        end: Callable[[str], None],
+        data: bytes = b"",
+        descriptors: deque[int] | None = None,
     ) -> None:
         sock.settimeout(0)
         self._sock, self._hear, self._end = sock, hear, end
         self._buffer = FrameBuffer(data)
+        self._descriptors = descriptors
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._open = True
         self._idle = asyncio.Event()
@@ -104,7 +111,7 @@ class Channel:
 
     def _read(self) -> None:
         try:
-            chunk = self._sock.recv(_READ_BYTES)
+            chunk = self._receive()
         except BlockingIOError:
             return
         except OSError as error:
@@ -115,6 +122,15 @@ class Channel:
             return
         self._buffer.feed(chunk)
         self._take_all()
+
+    def _receive(self) -> bytes:
+        if self._descriptors is None:
+            return self._sock.recv(_READ_BYTES)
+        chunk, descriptors, _, _ = socket.recv_fds(
+            self._sock, _READ_BYTES, frames.MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        self._descriptors.extend(descriptors)
+        return chunk
 
     def _take_all(self) -> None:
         try:

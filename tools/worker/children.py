@@ -12,13 +12,12 @@ import fcntl
 import os
 import select
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kernelgate.tools.worker import confine, namespaces, processes
 from kernelgate.tools.worker.capture import Capture
@@ -43,6 +42,18 @@ class Ended:
     status: int
 
 
+class Kept(Protocol):
+    """What a child inherits: a socket, a sealed request."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """A child to be made."""
@@ -51,7 +62,7 @@ class Plan:
     walls: Walls
     body: Callable[[], None]
     """Runs in the child behind its walls; the process ends when it returns."""
-    keep: tuple[socket.socket, ...] = ()
+    keep: tuple[Kept, ...] = ()
     """The only descriptors that the child inherits beside 0, 1 and 2."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Written into `candidate/` of its scratch."""
@@ -262,7 +273,7 @@ def _keep(plan: Plan, log: int, report: int) -> None:
     awaited = {signal.SIGCHLD} if namespaced else {signal.SIGCHLD, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     confine.die_with_parent(signal.SIGKILL if namespaced else signal.SIGTERM)
-    _settle_descriptors(log, (report, *(sock.fileno() for sock in plan.keep)))
+    _settle_descriptors(log, (report, *(kept.fileno() for kept in plan.keep)))
     poll = select.poll()
     poll.register(report, 0)
     if poll.poll(0):
@@ -280,8 +291,8 @@ def _keep(plan: Plan, log: int, report: int) -> None:
     pid = os.fork()
     if pid == 0:
         _leave(lambda: _be_child(plan, report), report)
-    for sock in plan.keep:
-        sock.close()
+    for kept in plan.keep:
+        kept.close()
     _await_end(pid, report, awaited)
     if not namespaced:
         processes.kill_tree(os.getpid())

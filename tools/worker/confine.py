@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kernelgate.tools.worker import landlock, namespaces
+from kernelgate.tools.worker import landlock, namespaces, seccomp
 from kernelgate.tools.worker.landlock import Grant
 
 _MIB: Final = 1 << 20
@@ -49,6 +49,7 @@ class Host:
     """What this machine allows, found out once by `survey`."""
 
     landlock_abi: int = 0
+    seccomp: bool = False
     namespaces: bool = False
     """Mount, pid, network and IPC namespaces with everything read-only; root only."""
     uid: int | None = None
@@ -144,7 +145,7 @@ def fill_scratch(walls: Walls, files: dict[str, str]) -> None:
 
 
 def confine(walls: Walls) -> None:
-    """In the child itself: environment, limits, user, capabilities, landlock. No way back. Raises OSError."""
+    """In the child itself: environment, limits, user, capabilities, landlock, seccomp. No way back. Raises OSError."""
     os.environ.clear()
     os.environ.update(walls.environment)
     tempfile.tempdir = None  # some import had it looked up in the supervisor's environment
@@ -159,6 +160,8 @@ def confine(walls: Walls) -> None:
     if walls.host.landlock_abi:
         own = [Grant(path, landlock.WRITE) for path in (walls.scratch, *walls.writable)]
         landlock.restrict_self([*walls.grants, *own], walls.host.landlock_abi)
+    if walls.host.seccomp:
+        seccomp.restrict_self()
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

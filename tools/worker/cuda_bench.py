@@ -7,7 +7,7 @@ between them when both have work.
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -223,9 +223,12 @@ class CudaBench(RefereeBench):
         found = mutated(Question(self._task, ready.held.name, "original", None))
         return times, wall_us, found.model_copy(update={"pattern": WHILE_BASELINE})
 
-    def _baseline_row(self, ready: ReadyWorkload, order: list[int]) -> list[float]:
+    def _baseline_row(
+        self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False
+    ) -> tuple[list[float], list[float]]:
         times, _ = self._time_baseline(ready, order)
-        return [sample / 1e3 for sample in times.samples_ns]
+        samples = [sample / 1e3 for sample in times.samples_ns]
+        return samples, samples
 
     def _time_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float]:
         built = ready.held.built
@@ -260,7 +263,12 @@ class CudaBench(RefereeBench):
         return times, (ends[0] - start) / 1e3
 
     def _run(
-        self, stage: protocol.Stage, held: HeldWorkload, order: list[int], seed: int
+        self,
+        stage: protocol.Stage,
+        held: HeldWorkload,
+        order: list[int],
+        seed: int,
+        at_ready: Callable[[int], None] = protocol.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
         if self._conversation is None:
@@ -271,7 +279,13 @@ class CudaBench(RefereeBench):
             order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore,
             block=True, sleep_us=self._sleep_us(len(order)),
         )  # fmt: skip
-        answer = self._conversation.run(stage, question, lambda: self._look(order))
+
+        def all_ready(_: int) -> None:
+            for position in range(len(order)):
+                at_ready(position)
+            torch.cuda.synchronize()
+
+        answer = self._conversation.run(stage, question, protocol.Around(all_ready, lambda: self._look(order)))
         if isinstance(answer, Fault):
             return answer
         ran, (wall_us,) = answer

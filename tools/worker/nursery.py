@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kernelgate.tasks.model import Candidate
-from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
+from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import processes
 from kernelgate.tools.worker.calls import Call
 from kernelgate.tools.worker.channel import Message
@@ -25,6 +25,7 @@ from kernelgate.tools.worker.folders import (
 )
 from kernelgate.tools.worker.parts import Parts
 from kernelgate.tools.worker.roles import Mode, Roles
+from kernelgate.tools.worker.sealed import Envelope
 
 BEGIN_LIMIT_S: Final = 30.0
 """From a fork to a child behind its walls; takes tens of milliseconds."""
@@ -76,11 +77,10 @@ class Nursery:
         """
         scratch = self._scratch_of(call)
         control, theirs = socket.socketpair()
-        request = call.request.model_dump(mode="json")
         with theirs:
-            body = partial(self._parts.builder_serve, theirs, request, candidate)
+            body = partial(self._parts.builder_serve, theirs, call.sealed, candidate)
             walls = self._roles.builder(scratch, caches)
-            builder = await self._conductor(Plan("builder", walls, body, (theirs, candidate)), control)
+            builder = await self._conductor(Plan("builder", walls, body, (theirs, call.sealed, candidate)), control)
         answer = builder.expect(call.request.request_id, call.candidate, call.progress)
         await self._begun(builder)
         return builder, answer
@@ -158,7 +158,7 @@ class Nursery:
         return scratch
 
 
-def _start_of(request: WorkerRequest, scratch: Path, caches: Caches, mode: Mode) -> Message:
+def _start_of(request: Envelope, scratch: Path, caches: Caches, mode: Mode) -> Message:
     """What a candidate's process is told."""
     return {
         "files": dict(request.files),
@@ -167,5 +167,5 @@ def _start_of(request: WorkerRequest, scratch: Path, caches: Caches, mode: Mode)
         "mode": mode,
         "device": request.device.model_dump(mode="json"),
         "language": Candidate(files=request.files).language,
-        "task_name": request.task.name,
+        "task_name": request.task_name,
     }

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from pydantic import JsonValue
 
 from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker.sealed import Sealed
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Parts(Protocol):
         """The trusted child of a device, kept between calls."""
         ...
 
-    def builder_serve(self, control: socket.socket, request: dict[str, JsonValue], candidate: socket.socket) -> None:
+    def builder_serve(self, control: socket.socket, sealed: Sealed, candidate: socket.socket) -> None:
         """The trusted child of one compile."""
         ...
 

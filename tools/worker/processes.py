@@ -36,9 +36,24 @@ def descendants(pid: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """The state letter (`R`, `S`, `T`, `Z`, …); `X` for a process that is ending or gone."""
+    """The state letter (`R`, `S`, `T`, `Z`, …); `X` for a process that is ending or gone.
+
+    The first thread of a process may end before the others: then the state is theirs, `T` only if all stand still.
+    """
+    first = _task_state(f"/proc/{pid}/stat")
+    if first not in "ZX":
+        return first
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return "X"
+    alive = [letter for thread in threads if (letter := _task_state(f"/proc/{pid}/task/{thread}/stat")) not in "ZX"]
+    return next((letter for letter in alive if letter not in "Tt"), alive[0] if alive else first)
+
+
+def _task_state(path: str) -> str:
+    try:
+        text = Path(path).read_text(errors="replace")
     except OSError:
         return "X"
     fields = text.rpartition(")")[2].split()

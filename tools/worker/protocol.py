@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, ValidationError
@@ -267,6 +268,24 @@ class Traced(Frozen):
 AnswerT = TypeVar("AnswerT", bound=Frozen)
 
 
+def nothing_at_ready(position: int) -> None:
+    """Nothing to be done before a call."""
+
+
+def nothing_at_done() -> None:
+    """Nothing to be done behind a call."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the referee does between the signals of a call."""
+
+    at_ready: Callable[[int], None] = nothing_at_ready
+    """After the candidate is ready, before it is asked to go: with the position of the call. Inputs get their values
+    here, so that nothing can be computed from them before the clock runs."""
+    at_done: Callable[[], None] = nothing_at_done
+
+
 class Conversation:
     """The referee's end of the line to one candidate. After a broken answer or its end every question is a `Fault`."""
 
@@ -283,12 +302,10 @@ class Conversation:
         """Send a question and wait, without a deadline, for its answer: whoever watches the clock kills the process."""
         return self._exchange(stage, question, answer, descriptors, [])
 
-    def run(
-        self, stage: Stage, question: Run, at_done: Callable[[], None] | None = None
-    ) -> tuple[Ran, tuple[float, ...]] | Fault:
-        """Have calls made and time them by our clock (µs, hand-over included; a block once); `at_done` at each end."""
+    def run(self, stage: Stage, question: Run, around: Around | None = None) -> tuple[Ran, tuple[float, ...]] | Fault:
+        """Have calls made and time them by our clock (µs, hand-over included; a block once)."""
         walls_us: list[float] = []
-        ran = self._exchange(stage, question, Ran, (), walls_us, at_done)
+        ran = self._exchange(stage, question, Ran, (), walls_us, around)
         if isinstance(ran, Fault):
             return ran
         asked = 1 if question.block else len(question.order)
@@ -303,7 +320,7 @@ class Conversation:
         answer: type[AnswerT],
         descriptors: Sequence[int],
         walls_us: list[float],
-        at_done: Callable[[], None] | None = None,
+        around: Around | None = None,
     ) -> AnswerT | Fault:
         if not self._over:
             self._refuse_what_nobody_asked_for()
@@ -314,7 +331,7 @@ class Conversation:
         try:
             frames.send(self._sock, message, descriptors)
             if isinstance(question, Run):
-                self._conduct(1 if question.block else len(question.order), walls_us, at_done)
+                self._conduct(1 if question.block else len(question.order), walls_us, around or Around())
             reply = frames.receive_plain(self._sock)
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))
@@ -324,18 +341,18 @@ class Conversation:
             return self._end(stage, "gone", "the candidate's process ended")
         return self._parsed(stage, reply, answer)
 
-    def _conduct(self, calls: int, walls_us: list[float], at_done: Callable[[], None] | None) -> None:
+    def _conduct(self, calls: int, walls_us: list[float], around: "Around") -> None:
         """Ask for each call and time it; ends early where a frame comes instead: the candidate raised."""
-        for _ in range(calls):
+        for position in range(calls):
             if not self._signalled(signals.READY):
                 return
+            around.at_ready(position)
             start = time.perf_counter_ns()
             self._sock.sendall(signals.GO)
             if not self._signalled(signals.DONE):
                 return
             walls_us.append((time.perf_counter_ns() - start) / 1e3)
-            if at_done is not None:
-                at_done()
+            around.at_done()
 
     def _signalled(self, expected: bytes) -> bool:
         """Wait for a byte; False where a frame begins or the stream ends."""

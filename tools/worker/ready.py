@@ -1,5 +1,7 @@
 """A workload made ready for timing: its pool, the baseline's side of it, and how many entries memory allows."""
 
+import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -60,15 +62,38 @@ class ReadyWorkload:
         """Times of calls by the referee's clock, without the hand-over."""
         return tuple(max(LEAST_SHARE * wall_us, wall_us - self.round_trip_us) for wall_us in walls_us)
 
-    def time_baseline(self, order: Sequence[int], seed: int) -> list[float]:
-        """Samples (µs) of the reference on the lent inputs, through the code that times candidates."""
+    def time_baseline(
+        self, order: Sequence[int], secret: random.Random, *, refresh: bool
+    ) -> tuple[list[float], list[float]]:
+        """Time the reference on the lent inputs, through the code that times candidates.
+
+        Returns samples (µs) of forward alone, and of the same calls with the answer put in place: what the referee's
+        clock sees of a candidate. With `refresh`, inputs get new values right before their call, as a candidate's do.
+        """
         built = self.held.built
         pool = {index: call_arguments(self.pool.entries[index].lent) for index in order}
         handover = Handover(self.places)
-        before = built.before_call(seed)
+        seed = secret.getrandbits(31)
+        restore = built.before_call(seed)
+        coming = iter(order)
+        placed_us: list[float] = []
+        began_ns = 0
+
+        def before() -> None:
+            nonlocal began_ns
+            restore()
+            entry = self.pool.entries[next(coming)]
+            if refresh:
+                entry.refresh(secret, lambda: self.held.draw("original"))
+            began_ns = time.perf_counter_ns()
+
+        def after(index: int, output: object) -> None:
+            handover.take(index, output)
+            placed_us.append((time.perf_counter_ns() - began_ns) / 1e3)
+
         reseed(seed)
-        samples = time_calls(built.module, pool, order, before, handover.take)
-        return [sample / 1e3 for sample in samples]
+        samples = time_calls(built.module, pool, order, before, after)
+        return [sample / 1e3 for sample in samples], placed_us
 
 
 def entries_that_fit(held: HeldWorkload) -> int:

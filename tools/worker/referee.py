@@ -29,6 +29,7 @@ from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
 from kernelgate.tools.worker.protocol import Conversation
 from kernelgate.tools.worker.reference import TaskError
+from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy
 
 QUALIFY: Final = "qualify"
@@ -106,16 +107,17 @@ class Referee:
             torch.cuda.empty_cache()
 
     def answer(self, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
-        """The reply to one frame; raises what is our own fault."""
-        if message.get("op") == "ready":
-            task = Task.model_validate_json(json.dumps(message.get("task")))
-            self._hold(task, DeviceRef.model_validate_json(json.dumps(message.get("device"))))
+        """The reply to one frame; its descriptors: the sealed request, the candidate's socket. Raises our faults."""
+        op = message.get("op")
+        if op not in ("ready", "call"):
+            raise RuntimeError(f"unknown frame {op!r}")
+        with Sealed(descriptors.pop(0)) as sealed:
+            request = WorkerRequest.model_validate_json(json.dumps(sealed.read()))
+        if op == "ready":
+            self._hold(request.task, request.device)
             return {"op": "ready"}
-        if message.get("op") == "call":
-            request = WorkerRequest.model_validate_json(json.dumps(message.get("request")))
-            conversation = Conversation(socket.socket(fileno=descriptors.pop())) if descriptors else None
-            return self._call(request, conversation)
-        raise RuntimeError(f"unknown frame {message.get('op')!r}")
+        conversation = Conversation(socket.socket(fileno=descriptors.pop())) if descriptors else None
+        return self._call(request, conversation)
 
     def _hold(self, task: Task, device: DeviceRef) -> None:
         """Size and execute the task's reference; a task that fails is remembered with its reason."""

@@ -12,14 +12,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply, WorkerRequest
+from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.children import CannotFork
@@ -27,6 +28,7 @@ from kernelgate.tools.worker.conductor import Conductor, ConductorLost
 from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
 from kernelgate.tools.worker.nursery import MustReplace, Nursery
 from kernelgate.tools.worker.parts import Parts, Versions
+from kernelgate.tools.worker.sealed import Envelope, Sealed
 from kernelgate.tools.worker.survey import Survey
 
 READY_LIMIT_S: Final = 120.0
@@ -34,6 +36,17 @@ READY_LIMIT_S: Final = 120.0
 QUEUE_LIMIT_S: Final = 120.0
 """At the head of this supervisor's queue, for the lease that another server holds."""
 _LEASE_POLL_S: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """What a supervisor leaves to the one that replaces it."""
+
+    envelopes: list[Envelope]
+    rest: bytes
+    """Read of a frame that is not whole yet."""
+    sealed: list[int]
+    """Descriptors of the sealed requests, in the order of the frames."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,7 @@ class Supervisor:
         parts: What its children run.
         versions: What was preloaded.
         survey: What the host can do.
-        replace: Called with the unanswered requests and the unread bytes when this process must be replaced by a
-            fresh one; does not return.
+        replace: Called with what is unanswered when this process must be replaced by a fresh one; does not return.
         unforkable: Why no child may be forked although the process is fresh; empty if it may.
     """
 
@@ -70,7 +82,7 @@ class Supervisor:
         parts: Parts,
         versions: Versions,
         survey: Survey,
-        replace: Callable[[list[WorkerRequest], bytes], None],
+        replace: Callable[[Unanswered], None],
         unforkable: str,
     ) -> None:
         self._settings, self._versions, self._survey, self._replace = settings, versions, survey, replace
@@ -79,7 +91,8 @@ class Supervisor:
         self._turn = asyncio.Lock()
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._calls: dict[int, Call] = {}
-        self._carried: list[WorkerRequest] = []
+        self._carried: list[tuple[Envelope, Sealed]] = []
+        self._arrived: deque[int] = deque()
         self._replacing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._referee: Conductor | None = None
@@ -87,9 +100,10 @@ class Supervisor:
         self._closed = asyncio.Event()
         self._sock = sock
 
-    async def serve(self, *, data: bytes = b"", greet: bool = True) -> None:
-        """Serve until the server is gone. `data`: what a predecessor had read and not answered."""
-        self._server = Channel(self._sock, self._hear, self._end, data)
+    async def serve(self, *, data: bytes = b"", sealed: Iterable[int] = (), greet: bool = True) -> None:
+        """Serve until the server is gone. `data`, `sealed`: what a predecessor had received and not answered."""
+        self._arrived.extend(sealed)
+        self._server = Channel(self._sock, self._hear, self._end, data, self._arrived)
         if greet:
             hello = Hello(
                 pid=os.getpid(),
@@ -108,8 +122,8 @@ class Supervisor:
             if message.get("op") == "cancel":
                 self._cancel(Cancel.model_validate(message).request_id)
             else:
-                self._accept(WorkerRequest.model_validate_json(json.dumps(message)))
-        except ValidationError as error:
+                self._accept(Envelope.model_validate_json(json.dumps(message)), Sealed(self._arrived.popleft()))
+        except (ValidationError, IndexError) as error:
             print(f"supervisor: a frame that is no request: {error}", file=sys.stderr)  # noqa: T201  its only log
             self._closed.set()
 
@@ -118,11 +132,11 @@ class Supervisor:
             print(f"supervisor: the server's socket broke: {why}", file=sys.stderr)  # noqa: T201  its only log
         self._closed.set()
 
-    def _accept(self, request: WorkerRequest) -> None:
+    def _accept(self, request: Envelope, sealed: Sealed) -> None:
         if self._replacing:
-            self._carried.append(request)
+            self._carried.append((request, sealed))
             return
-        call = Call(request, lambda progress: self._server.send(progress.model_dump(mode="json")))
+        call = Call(request, sealed, lambda progress: self._server.send(progress.model_dump(mode="json")))
         self._calls[request.request_id] = call
         task = asyncio.create_task(self._serve_call(call))
         self._tasks.add(task)
@@ -132,8 +146,9 @@ class Supervisor:
         call = self._calls.get(request_id)
         if call is not None:
             call.cancelled.set()
-        for request in [carried for carried in self._carried if carried.request_id == request_id]:
-            self._carried.remove(request)
+        for carried in [carried for carried in self._carried if carried[0].request_id == request_id]:
+            self._carried.remove(carried)
+            carried[1].close()
             self._send_reply(WorkerReply(request_id=request_id, exit=ChildExit(kind="cancelled")))
 
     async def _serve_call(self, call: Call) -> None:
@@ -142,7 +157,7 @@ class Supervisor:
             self._send_reply(call.reply())
         except MustReplace:
             self._replacing = True
-            self._carried.append(call.request)
+            self._carried.append((call.request, call.sealed))
         except (CannotFork, OSError, ValueError) as error:
             call.fault = f"The supervisor could not run the call: {error}"
             self._send_reply(call.reply())
@@ -152,6 +167,8 @@ class Supervisor:
             self._send_reply(call.reply())
         finally:
             del self._calls[call.request.request_id]
+            if (call.request, call.sealed) not in self._carried:
+                call.sealed.close()
             if self._replacing and not self._calls:
                 await self._make_way()
 
@@ -253,9 +270,9 @@ class Supervisor:
             if call.cancelled.is_set() or referee is None:
                 call.exit = ChildExit(kind="cancelled")
                 return
-            descriptors = [mine.fileno()] if mine is not None else []
+            descriptors = [call.sealed.fileno(), *([mine.fileno()] if mine is not None else [])]
             answer = referee.expect(call.request.request_id, call.candidate, call.progress)
-            referee.send(_call_frame(call.request), descriptors)
+            referee.send({"op": "call", "request_id": call.request.request_id}, descriptors)
             await conduct(call, referee, answer, self._settings.grace_s)
             call.exit = await classify(call)
             if call.fault or (call.cut and call.candidate is None):
@@ -280,8 +297,7 @@ class Supervisor:
                 self._lease.list_resident(referee.child.keeper_pid)
         request = call.request
         answer = referee.expect(request.request_id, None, call.progress)
-        task, device = request.task.model_dump(mode="json"), request.device.model_dump(mode="json")
-        referee.send({"op": "ready", "request_id": request.request_id, "task": task, "device": device})
+        referee.send({"op": "ready", "request_id": request.request_id}, [call.sealed.fileno()])
         cancel = asyncio.ensure_future(call.cancelled.wait())
         await asyncio.wait((answer, cancel), timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
         cancel.cancel()
@@ -332,7 +348,9 @@ class Supervisor:
         await self._end_referee()
         await self._server.sent()
         if not self._closed.is_set():
-            self._replace(self._carried, self._server.rest)
+            envelopes = [envelope for envelope, _ in self._carried]
+            sealed = [*(sealed.fileno() for _, sealed in self._carried), *self._arrived]
+            self._replace(Unanswered(envelopes, self._server.rest, sealed))
 
     async def _close(self) -> None:
         """The server is gone: so is everything else, without waiting for answers."""
@@ -346,7 +364,3 @@ class Supervisor:
         self._lease.release()
         self._nursery.sweep_strangers()
         self._server.close()
-
-
-def _call_frame(request: WorkerRequest) -> Message:
-    return {"op": "call", "request_id": request.request_id, "request": request.model_dump(mode="json")}

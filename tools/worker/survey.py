@@ -14,7 +14,7 @@ from typing import Final
 
 import kernelgate
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import confine, landlock
+from kernelgate.tools.worker import confine, landlock, seccomp
 from kernelgate.tools.worker.children import CannotFork, Plan, spawn
 from kernelgate.tools.worker.confine import PIDS_LIMIT, Host, Walls
 
@@ -44,7 +44,7 @@ def hidden_folders(state_dir: Path) -> list[Path]:
 
 async def survey(device: DeviceRef, state_dir: Path, *, namespaces: bool) -> Survey:
     """Try the walls from the strongest down, each in a rehearsal with a real child; about 0.1 s each."""
-    plain = Host(landlock_abi=landlock.landlock_abi(), pids_cgroup=_pids_cgroup())
+    plain = Host(landlock_abi=landlock.landlock_abi(), seccomp=not seccomp.why_not(), pids_cgroup=_pids_cgroup())
     choices = [plain]
     if os.geteuid() == 0:
         uid = CPU_UID if device.kind == "cpu" else _FIRST_GPU_UID + device.index % _GPU_UIDS
@@ -191,6 +191,8 @@ def _holds(host: Host) -> tuple[str, ...]:
         scopes = ", no TCP" if host.landlock_abi >= landlock.ABI_NET else ""
         scopes += ", no signals to others" if host.landlock_abi >= landlock.ABI_SCOPES else ""
         lines.append(f"landlock (ABI {host.landlock_abi}): reads system and python files, writes its scratch{scopes}")
+    if host.seccomp:
+        lines.append("seccomp: changes no limits, priorities or processors of others, traces nobody, mounts nothing")
     if host.uid is not None:
         lines.append(f"user: candidates and referee run as uid {host.uid} without capabilities")
     elif os.geteuid() == 0:
@@ -213,6 +215,11 @@ def _gaps(host: Host, refused: Mapping[Host, str], device: DeviceRef) -> tuple[s
     elif host.landlock_abi < landlock.ABI_SCOPES:
         gaps.append(
             f"landlock ABI {host.landlock_abi}: signals to processes of its own user get out; use Linux 6.12 or later"
+        )
+    if not host.seccomp:
+        gaps.append(
+            "seccomp: limits, priorities and processors of other processes of its own user can be changed"
+            f" ({seccomp.why_not() or 'not tried'}); use Linux on x86_64 or aarch64 with seccomp filters"
         )
     if not host.namespaces:
         why = _because(why for tried, why in refused.items() if tried.namespaces and tried.uid is None)

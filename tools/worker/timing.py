@@ -1,7 +1,7 @@
 """The one loop that both sides time calls with, and the state that is the same before each call."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -50,9 +50,15 @@ def time_calls(
 class Restorer:
     """Keeps a module's buffers as they were when it was made, so that each call starts from the same state."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        """Copies the buffers (a BatchNorm's running statistics, a counter)."""
-        self._saved = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    def __init__(self, module: torch.nn.Module, names: Container[str] | None = None) -> None:
+        """Copies the buffers (a BatchNorm's running statistics, a counter).
+
+        Args:
+            module: whose buffers.
+            names: only these, those that the reference has; a candidate's own (a packed weight, say) are its affair.
+        """
+        named = [buffer for name, buffer in module.named_buffers() if names is None or name in names]
+        self._saved = [(buffer, buffer.detach().clone()) for buffer in named]
 
     def changed(self) -> bool:
         """Whether any buffer differs from what was saved."""

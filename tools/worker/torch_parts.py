@@ -23,6 +23,7 @@ from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import fake_cuda
 from kernelgate.tools.worker.parts import Versions
+from kernelgate.tools.worker.sealed import Sealed
 
 _CUDA_IN_USE: Final = "/dev/nvidia-uvm"
 """Opened when CUDA starts; NVML opens others only, which does no harm."""
@@ -112,8 +113,8 @@ def referee_serve(control: socket.socket) -> None:
     referee.serve(control)
 
 
-def builder_serve(control: socket.socket, request: dict[str, JsonValue], candidate: socket.socket) -> None:
+def builder_serve(control: socket.socket, sealed: Sealed, candidate: socket.socket) -> None:
     """The trusted child of one compile."""
     from kernelgate.tools.worker import builder
 
-    builder.serve_one(control, request, candidate)
+    builder.serve_one(control, sealed.read(), candidate)

@@ -1,0 +1,145 @@
+"""What came of a rung, and the forms that it takes: pure functions between the worker's words and the reply's."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
+from kernelgate.budget.records import ResultRecord, SampleInput, Score
+from kernelgate.server.services import AnyMeasuringTool, Door
+from kernelgate.tasks.model import canonical_json
+from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
+from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
+from kernelgate.tools.kit.spec import RungReport
+from kernelgate.tools.kit.timing_report import TimingFacts, public_names
+from kernelgate.tools.kit.wire import WorkerReply
+
+LEAST_HOLD_S: Final = 0.05
+"""With less left than this a call is refused: nothing can be measured in it."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What came of one rung."""
+
+    rung: Rung
+    verdict: Verdict | None
+    summary: str
+    report: RungReport | None
+    refusal: Refusal | None
+    cost: Cost
+    replayed: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether a climb may go on."""
+        return self.verdict is not None and self.verdict in PASSING[self.rung]
+
+
+def remaining_of(purse: Purse) -> Remaining:
+    """What a purse still allows."""
+    return Remaining(
+        device_s=purse.device_s_left,
+        deadline_s=purse.deadline_s_left,
+        override_calls=purse.overrides_left,
+        **{f"{rung.value}_calls": purse.calls_left(rung) for rung in Rung},
+    )
+
+
+def may_build_on_device(door: Door, report: CompileReport) -> bool:
+    """A candidate that reads values of tensors can be built only by running it, where there is a GPU."""
+    return report.verdict is Verdict.needs_device and door.device.kind == "cuda" and door.candidate.language == "triton"
+
+
+def farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
+    """The report on a candidate that brought our side down twice where others pass: faults must not be a way out."""
+    verdict = Verdict.build_failed if tool.rung is Rung.compile else Verdict.crashed
+    summary = f"twice our side failed on it, and a known good candidate passes in its place: {fault}"
+    report: RungReport = tool.report(verdict=verdict, code="FAULT_FARMING", summary=summary)
+    return report
+
+
+def build_limit_s(tool: AnyMeasuringTool, door: Door) -> float:
+    """Inline C++ and CUDA take a compiler for as long as all else together."""
+    return EXTENSION_LIMIT_S if door.candidate.language == "cuda" else tool.limit_s
+
+
+def least_of(hold: Amount) -> Amount:
+    """The least of a hold for which a call is worth starting."""
+    if hold.gpu_s > 0:
+        return Amount(gpu_s=min(hold.gpu_s, LEAST_HOLD_S))
+    return Amount(cpu_s=min(hold.cpu_s, LEAST_HOLD_S))
+
+
+def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:
+    """A refusal as a passage: it costs nothing."""
+    refusal = Refusal(kind=kind, why=why, missing=missing)
+    return Passage(rung, None, f"refused ({kind}): {why}", None, refusal, Cost(free_because="a refusal costs nothing"))
+
+
+def replayed(tool: AnyMeasuringTool, stored: ResultRecord) -> Passage:
+    """A stored answer as a passage."""
+    report = tool.report.model_validate_json(canonical_json(stored.report))
+    cost = Cost(free_because="answered from the book: the same source was measured in this environment before")
+    return Passage(tool.rung, stored.verdict, report.summary, report, None, cost, replayed=True)
+
+
+def score_of(tool: AnyMeasuringTool, report: RungReport) -> Score | None:
+    """The score that a timing report carries, for the book."""
+    score = tool.score(report)
+    return None if score is None else Score(ratio=score.ratio, low=score.low, high=score.high)
+
+
+def cost_of(charged: Amount, overrun_s: float, reply: WorkerReply) -> Cost:
+    """What a call cost, for the reply."""
+    return Cost(
+        charged_s=round(charged.gpu_s + charged.cpu_s, 6),
+        calls=charged.calls,
+        prepare_s=round(reply.prepare_s, 6),
+        queue_s=round(reply.queue_s, 6),
+        wall_s=round(reply.wall_s, 6),
+        overrun_s=round(overrun_s, 6),
+    )
+
+
+def sum_costs(costs: list[Cost]) -> Cost:
+    """The costs of a climb in one."""
+    if len(costs) == 1:
+        return costs[0]
+    return Cost(
+        charged_s=round(sum(c.charged_s for c in costs), 6),
+        calls=sum(c.calls for c in costs),
+        prepare_s=round(sum(c.prepare_s for c in costs), 6),
+        queue_s=round(sum(c.queue_s for c in costs), 6),
+        wall_s=round(sum(c.wall_s for c in costs), 6),
+        overrun_s=round(sum(c.overrun_s for c in costs), 6),
+        free_because=costs[0].free_because if all(c.free_because for c in costs) else "",
+    )
+
+
+def step_of(passage: Passage) -> Step:
+    """One rung of a climb, for the reply."""
+    assert passage.verdict is not None
+    return Step(
+        rung=passage.rung,
+        verdict=passage.verdict,
+        summary=passage.summary,
+        charged_s=passage.cost.charged_s,
+        replayed=passage.replayed,
+    )
+
+
+def samples_of(facts: TimingFacts) -> tuple[SampleInput, ...]:
+    """Raw blocks of both sides. Held-out workloads keep their public name: the book may be read by the agent's user."""
+    return tuple(
+        SampleInput(
+            workload=name,
+            block_index=index,
+            side=block.side,
+            samples_us=block.samples_us,
+            outside_us=block.outside_us,
+            verified=block.comparison is not None,
+        )
+        for timing, name in zip(facts.timings, public_names(facts.timings), strict=True)
+        for index, pair in enumerate(timing.pairs)
+        for block in (pair.baseline, pair.candidate)
+    )

@@ -1,0 +1,80 @@
+"""Turns what a GPU host wrote into docs/measurements/gpu_candidate_cost.json.
+
+`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json`, from `gpu_host.py` and `kernelbench_run.py`.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from measurement import FOLDER, MeasuredHost, MeasurementFile
+
+from kernelgate.server.environment import package_version
+
+COMMAND = "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json"
+
+
+def ratios(steps: dict[str, Any]) -> list[float]:
+    """Half widths of the 95 % intervals of the baseline against itself, as shares."""
+    found: list[float] = []
+    for name, each in steps.items():
+        if isinstance(each, dict) and "report" in each:
+            for workload in each["report"].get("workloads", []):
+                found.append((workload["high"] - workload["low"]) / 2)
+                assert workload["pairs"] > 0, name
+    return found
+
+
+def figures(host: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, int | float]:
+    """Flat names with units → numbers; what a run did not reach is left out."""
+    found: dict[str, int | float] = {}
+    ladder = host.get("ladder", {})
+    for name, key in (
+        ("source_to_quick_s_median_softmax", "source_to_quick_s_median"),
+        ("check_quick_lease_s_median", "check_quick_lease_s_median"),
+    ):
+        if key in ladder:
+            found[name] = ladder[key]
+    recoveries = [each["recovery_s"] for each in host.get("hostile", {}).values() if isinstance(each, dict)]
+    if recoveries:
+        found["recovery_s_max"] = max(recoveries)
+    if "lend" in host:
+        found["fork_to_context_and_exit_s"] = host["lend"]["fork_to_context_and_exit_s"]
+    if widths := ratios(host.get("against_itself", {})):
+        found["aa_half_width_pct_median"] = 100 * statistics.median(widths)
+    for each in problems:
+        if "source_to_quick_s" in each:
+            found[f"source_to_quick_s_{each['problem']}"] = each["source_to_quick_s"]
+    found["kernelbench_problems_tried"] = len(problems)
+    found["kernelbench_problems_refused"] = sum("refused" in each for each in problems)
+    timed = [each for each in problems if (each.get("precise") or {}).get("status") == "ok"]
+    found["kernelbench_problems_timed_precisely"] = len(timed)
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def main(host_file: str, problems_file: str) -> None:
+    """Read, compute, write."""
+    host = json.loads(Path(host_file).read_text(encoding="utf-8"))
+    problems = json.loads(Path(problems_file).read_text(encoding="utf-8"))
+    seen = host["environment"]
+    driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
+    written = MeasurementFile(
+        name="gpu_candidate_cost",
+        date_utc=host["date_utc"],
+        command=COMMAND,
+        host=MeasuredHost(
+            device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
+            torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
+        ),
+        figures=figures(host, problems),
+        raw={"gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems},
+    )  # fmt: skip
+    (FOLDER / "gpu_candidate_cost.json").write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -21,7 +21,7 @@ from kernelgate.budget.records import (
 )
 from kernelgate.server import advice
 from kernelgate.server.environment import device_amount
-from kernelgate.server.measure import build_on_device, is_well, measure, noise_floor
+from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
 from kernelgate.server.passages import (
     Passage,
     build_limit_s,
@@ -210,9 +210,9 @@ class Gate:
     async def _faulted(
         self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
     ) -> Passage:
-        """Twice there was a fault on our side. It is the candidate's if a known good one passes in the same slot."""
-        blame = reply.exit.kind != "not_started" and await is_well(self._services, door)
-        if blame:
+        """Twice there was a fault on our side. It is the candidate's if a known good one passes the same work."""
+        started = reply.exit.kind != "not_started"
+        if started and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply)
         await self._release(door, admitted, reply.fault, reply.lease_s)
         reference = uuid.uuid4().hex[:8]

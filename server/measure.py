@@ -157,9 +157,16 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
     return built_on_device(report, facts, reply.exit)
 
 
-async def is_well(services: Services, door: Door) -> bool:
-    """Whether a known good candidate is found right in the slot where a fault was seen."""
-    return (await probe(services, door.task, door.device, known_good(door.task))).well
+async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool, plan: Frozen) -> bool:
+    """Whether the same work on a known good candidate ends without a fault; on the house.
+
+    Only the very procedure and plan that failed can tell: an easier probe would clear us of a fault that is ours.
+    """
+    reply = await _send(
+        services, None, door.device, tool.name, door.task, known_good(door.task), plan,
+        lease=tool.rung is not Rung.compile, cap_s=tool.limit_s,
+    )  # fmt: skip
+    return not reply.fault and reply.exit.kind == "finished" and reply.facts is not None
 
 
 async def probe(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> ProbeFacts:

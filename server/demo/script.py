@@ -24,7 +24,7 @@ IDEAS: Final = (
     Idea("01_typo", "", "one fused operator instead of four"),
     Idea("02_wrong_axis", "", "same steps, shorter code"),
     Idea("03_in_place_on_input", "02_wrong_axis", "save a temporary by working in place"),
-    Idea("04_row_by_row", "", "one row at a time stays in the cache"),
+    Idea("04_double_precision", "", "sums in double precision are exact enough to skip a pass"),
     Idea("05_fewer_temporaries", "03_in_place_on_input", "in place, but on a copy of our own"),
     Idea("06_fused_operator", "05_fewer_temporaries", "torch's softmax reads and writes memory once"),
     Idea("06_fused_operator", "05_fewer_temporaries", "the same again: is it answered from the book?"),

@@ -15,7 +15,7 @@ from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
 from kernelgate.server.book import spent_per_rung
-from kernelgate.server.measure import WAITING
+from kernelgate.server.measure import KNOWN_GOOD, WAITING
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
 from kernelgate.tools.kit.runner import OnProgress
@@ -70,24 +70,20 @@ class HangingRunner(FakeRunner):
         )
 
 
-def scripted(check: Answer, probe: Answer | None = None) -> tuple[HangingRunner, list[str]]:
-    """A runner that qualifies and builds, and answers check and probe as told; and the procedures it was asked for."""
+def scripted(check: Answer, known_good: Answer = correct) -> tuple[HangingRunner, list[str]]:
+    """A runner that qualifies and builds, and checks the client's candidate and a known good one as told.
+
+    And what it was asked for: the names of procedures, with the known good candidate marked.
+    """
     asked: list[str] = []
 
     def answer(request: WorkerRequest) -> WorkerReply:
-        asked.append(request.procedure)
-        answers = {"qualify": qualified, "compile": built, "check_correctness": check, "probe": probe or well}
+        is_ours = any(KNOWN_GOOD in text for text in request.files.values())
+        asked.append(request.procedure + (" of known good" if is_ours else ""))
+        answers = {"qualify": qualified, "compile": built, "check_correctness": known_good if is_ours else check}
         return answers[request.procedure](request)
 
     return HangingRunner(answer), asked
-
-
-def well(request: WorkerRequest) -> WorkerReply:
-    return finished(request, {"well": True})
-
-
-def ill(request: WorkerRequest) -> WorkerReply:
-    return finished(request, {"well": False, "why": "crashed"})
 
 
 def our_fault(request: WorkerRequest) -> WorkerReply:
@@ -123,11 +119,11 @@ async def test_a_fault_of_ours_is_retried_once_and_the_second_try_counts(tmp_pat
     async with checked(tmp_path, runner) as (result, ledger):
         assert result.structured_content["verdict"] == "correct"
         assert ledger.purse("r1").settled.device_s == pytest.approx(0.5)
-    assert "probe" not in asked
+    assert "check_correctness of known good" not in asked
 
 
 async def test_faults_where_a_known_good_candidate_fails_too_are_ours_and_cost_nothing(tmp_path: Path) -> None:
-    runner, asked = scripted(our_fault, ill)
+    runner, asked = scripted(our_fault, our_fault)
     async with checked(tmp_path, runner) as (result, ledger):
         assert result.is_error
         assert "Nothing was charged" in result.content[0].text
@@ -135,11 +131,12 @@ async def test_faults_where_a_known_good_candidate_fails_too_are_ours_and_cost_n
         assert purse.settled.device_s == purse.open.device_s == 0
         assert purse.settled.check_calls == 0
     assert asked.count("check_correctness") == 2
-    assert asked[-1] == "probe"
+    # Asked the same work, not an easier one: a fault in what only this rung does must not fall on the candidate.
+    assert asked[-1] == "check_correctness of known good"
 
 
 async def test_faults_where_a_known_good_candidate_passes_are_the_candidates_and_charged(tmp_path: Path) -> None:
-    runner, _ = scripted(our_fault, well)
+    runner, _ = scripted(our_fault)
     async with checked(tmp_path, runner) as (result, ledger):
         assert result.structured_content["verdict"] == "crashed"
         assert ledger.results("c1")[-1].code == "FAULT_FARMING"
@@ -151,11 +148,11 @@ async def test_a_call_that_never_started_is_never_blamed_on_the_candidate(tmp_pa
         ended = ChildExit(kind="not_started")
         return WorkerReply(request_id=request.request_id, exit=ended, fault="No lease in 120 s.")
 
-    runner, asked = scripted(no_lease, well)
+    runner, asked = scripted(no_lease)
     async with checked(tmp_path, runner) as (result, ledger):
         assert "No lease in 120 s" in result.content[0].text
         assert ledger.purse("r1").settled.check_calls == 0
-    assert "probe" not in asked
+    assert "check_correctness of known good" not in asked
 
 
 async def test_an_estimate_that_was_too_small_is_extended_once_and_is_no_verdict(tmp_path: Path) -> None:

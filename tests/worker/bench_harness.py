@@ -18,8 +18,8 @@ from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import candidate, frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.conversation import Conversation
 from kernelgate.tools.worker.lending import MemfdLender
-from kernelgate.tools.worker.protocol import Conversation
 from kernelgate.tools.worker.referee import SocketControl, serve
 from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy

@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -22,7 +21,7 @@ from kernelgate.tools.kit.facts import (
     WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import protocol, trials
+from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
 from kernelgate.tools.worker.control import Control as Control
@@ -33,9 +32,8 @@ from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.structure import encode, leaves, tensors_in
+from kernelgate.tools.worker.verify import claims_of, judge_drawn_outputs
 
-VERIFIED_OUTPUTS: Final = 2
-"""Outputs of a verified row that are compared: each costs a call of the reference."""
 PROFILED_US: Final = 50_000.0
 """A profile covers about so much work, at least one call."""
 REMEMBERED_BYTES: Final = 64 << 20
@@ -52,7 +50,7 @@ class RefereeBench:
         house: House,
         lender: Lender,
         control: Control,
-        conversation: protocol.Conversation | None,
+        conversation: conversation.Conversation | None,
     ) -> None:
         """Without a conversation (qualification) only what needs no candidate can be asked."""
         self._task, self._device, self._house = task, device, house
@@ -124,7 +122,7 @@ class RefereeBench:
         self._remember(workload, expected)
         if pool.entries[0].changed():
             return mutated(question)
-        return judge_answer(question, pool.entries[0], _claims_of(ran[0], 0))
+        return judge_answer(question, pool.entries[0], claims_of(ran[0], 0))
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
         """Lend a pool, make the first calls and some warm ones on both sides."""
@@ -257,9 +255,9 @@ class RefereeBench:
         self,
         stage: protocol.Stage,
         question: protocol.Question,
-        answer: type[protocol.AnswerT],
+        answer: type[conversation.AnswerT],
         descriptors: Sequence[int] = (),
-    ) -> protocol.AnswerT | Fault:
+    ) -> conversation.AnswerT | Fault:
         if self._conversation is None:
             raise RuntimeError("this call has no candidate")
         self._let_run()
@@ -314,8 +312,8 @@ class RefereeBench:
         return answer if isinstance(answer, Fault) else None
 
     def _hand(
-        self, stage: protocol.Stage, question: protocol.Question, answer: type[protocol.AnswerT], loan: Loan | None
-    ) -> protocol.AnswerT | Fault:
+        self, stage: protocol.Stage, question: protocol.Question, answer: type[conversation.AnswerT], loan: Loan | None
+    ) -> conversation.AnswerT | Fault:
         if loan is None:
             return self._ask(stage, question, answer)
         try:
@@ -329,7 +327,7 @@ class RefereeBench:
         held: HeldWorkload,
         order: list[int],
         seed: int,
-        at_ready: Callable[[int], None] = protocol.nothing_at_ready,
+        at_ready: Callable[[int], None] = conversation.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
         if self._conversation is None:
@@ -337,7 +335,7 @@ class RefereeBench:
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._conversation.run(stage, question, protocol.Around(at_ready))
+        answer = self._conversation.run(stage, question, conversation.Around(at_ready))
         self._hold_still()
         return answer
 
@@ -362,27 +360,8 @@ class RefereeBench:
                 entry.put_back()
                 comparison = mutated(Question(self._task, ready.held.name, "original", None))
         if comparison is None and verify:
-            comparison = self._verify(ready, order, ran, seed)
+            comparison = judge_drawn_outputs(self._task, ready, order, ran, seed, self._secret)
         return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(walls_us), comparison
-
-    def _verify(self, ready: ReadyWorkload, order: list[int], ran: protocol.Ran, seed: int) -> Comparison:
-        """Judge the last output and a few that are drawn now: all were put in place, none knows which is looked at."""
-        drawn = self._secret.sample(range(len(order)), min(VERIFIED_OUTPUTS - 1, len(order)))
-        worst: Comparison | None = None
-        for position in {len(order) - 1, *drawn}:
-            entry = ready.pool.entries[order[position]]
-            expected = ready.held.expect(entry.drawn.arguments, seed)
-            question = Question(self._task, ready.held.name, "original", expected)
-            found = judge_answer(question, entry, _claims_of(ran, order[position]))
-            if found.problem != "none":
-                before = ready.pool.entries[order[position - 1]]
-                previous = ready.held.expect(before.drawn.arguments, seed)
-                tensors = [leaf for _, leaf in leaves(previous) if isinstance(leaf, torch.Tensor)]
-                return judge_answer(replace(question, previous=tensors), entry, _claims_of(ran, order[position]))
-            if worst is None or found.worst_abs > worst.worst_abs:
-                worst = found
-        assert worst is not None
-        return worst
 
     def _baseline_row(
         self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False
@@ -404,7 +383,3 @@ class RefereeBench:
         tensors = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
         small = sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= REMEMBERED_BYTES
         self._previous = {workload: tensors if small else []}
-
-
-def _claims_of(ran: protocol.Ran, entry: int) -> Sequence[protocol.OutputClaim]:
-    return next((answer.outputs for answer in ran.answers if entry in answer.entries), ())

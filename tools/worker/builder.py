@@ -16,7 +16,7 @@ from kernelgate.tasks.source_scan import scan_files
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import binaries, frames, protocol
+from kernelgate.tools.worker import binaries, conversation, frames, protocol
 from kernelgate.tools.worker.folders import caches_of
 
 COMPILE_S: Final = 35.0
@@ -51,7 +51,7 @@ class TraceBuilder:
         """Takes over the candidate's socket."""
         self._request = request
         self._control = control
-        self._conversation = protocol.Conversation(candidate)
+        self._conversation = conversation.Conversation(candidate)
         self._notes: tuple[str, ...] = ()
 
     @property
@@ -94,7 +94,7 @@ class TraceBuilder:
             if isinstance(answer, Fault):
                 return answer
             if answer.raised is not None:
-                return protocol.fault_of("trace", answer.raised)
+                return conversation.fault_of("trace", answer.raised)
             traced.append(answer)
             if not answer.complete:
                 break

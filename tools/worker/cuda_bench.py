@@ -17,7 +17,7 @@ from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, Fault, Prepared, Side
 from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import cuda_timing, protocol
+from kernelgate.tools.worker import conversation, cuda_timing, protocol
 from kernelgate.tools.worker.answers import Question, mutated
 from kernelgate.tools.worker.bench import Control, House, RefereeBench
 from kernelgate.tools.worker.cuda_ceilings import measure_cuda_ceilings
@@ -79,7 +79,7 @@ class CudaBench(RefereeBench):
         house: House,
         lender: Lender,
         control: Control,
-        conversation: protocol.Conversation | None,
+        conversation: conversation.Conversation | None,
         timer: CudaTimer,
     ) -> None:
         """As `RefereeBench`; the timer is the referee's own."""
@@ -268,7 +268,7 @@ class CudaBench(RefereeBench):
         held: HeldWorkload,
         order: list[int],
         seed: int,
-        at_ready: Callable[[int], None] = protocol.nothing_at_ready,
+        at_ready: Callable[[int], None] = conversation.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
         if self._conversation is None:
@@ -285,7 +285,7 @@ class CudaBench(RefereeBench):
                 at_ready(position)
             torch.cuda.synchronize()
 
-        answer = self._conversation.run(stage, question, protocol.Around(all_ready, lambda: self._look(order)))
+        answer = self._conversation.run(stage, question, conversation.Around(all_ready, lambda: self._look(order)))
         if isinstance(answer, Fault):
             return answer
         ran, (wall_us,) = answer
@@ -320,9 +320,9 @@ class CudaBench(RefereeBench):
         self,
         stage: protocol.Stage,
         question: protocol.Question,
-        answer: type[protocol.AnswerT],
+        answer: type[conversation.AnswerT],
         descriptors: Sequence[int] = (),
-    ) -> protocol.AnswerT | Fault:
+    ) -> conversation.AnswerT | Fault:
         torch.cuda.synchronize()  # what was lent must be written
         return super()._ask(stage, question, answer, descriptors)
 

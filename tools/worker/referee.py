@@ -19,6 +19,7 @@ from kernelgate.tools.kit.facts import Qualification
 from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.conversation import Conversation
 from kernelgate.tools.worker.cuda_bench import CudaBench
 from kernelgate.tools.worker.cuda_device import observe
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE, CudaFailure, DeviceMemoryFull, start_cuda
@@ -27,7 +28,6 @@ from kernelgate.tools.worker.cuda_timing import CudaTimer
 from kernelgate.tools.worker.heap import give_freed_memory_back
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
-from kernelgate.tools.worker.protocol import Conversation
 from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy

@@ -70,9 +70,10 @@ class Session:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         with self.transaction():
-            if version < SCHEMA_VERSION:
-                migrate(self._connection, self._path, self._clock)
-            else:  # writes nothing, but fails now rather than at the first hold if the file is read-only
+            migrate(self._connection, self._path, self._clock)
+            if (
+                version == SCHEMA_VERSION
+            ):  # writes nothing, but fails now rather than at the first hold if the file is read-only
                 self._connection.execute("UPDATE accounts SET account_id = account_id WHERE 0")
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
-    """Apply the missing steps. The caller holds an immediate transaction.
+    """Apply the missing steps and bring the views up to date. The caller holds an immediate transaction.
 
     Args:
         connection: of the book, in autocommit mode with a transaction begun.
@@ -59,18 +59,24 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
     """
-    version = version_of(connection, path)
-    if version == SCHEMA_VERSION:
-        return
+    if version_of(connection, path) < SCHEMA_VERSION:
+        _bring_up(connection, clock)
+    # A view holds no data: that of an older kernelgate, or an edited one, gives way to the query of this one.
+    present = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'").fetchall())
+    for name, select in queries().items():
+        wanted = f"CREATE VIEW {name} AS {select}"
+        if present.get(name) != wanted:
+            connection.execute(f"DROP VIEW IF EXISTS {name}")
+            connection.execute(wanted)
+
+
+def _bring_up(connection: sqlite3.Connection, clock: Clock) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     _apply(connection, clock)
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
     for name, text in expected_triggers().items():
         if name not in present:
             connection.execute(text)
-    for name, select in queries().items():
-        connection.execute(f"DROP VIEW IF EXISTS {name}")
-        connection.execute(f"CREATE VIEW {name} AS {select}")
 
 
 def _apply(connection: sqlite3.Connection, clock: Clock) -> None:

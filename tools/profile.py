@@ -1,5 +1,6 @@
 """`profile`: why is the candidate as fast as it is? One class, at most two findings, each with its number."""
 
+import re
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,6 +18,7 @@ from kernelgate.tools.kit.wire import ChildExit
 LIMIT_S: Final = 30.0
 CALLS: Final = 20
 SHOWN_OPERATORS: Final = 8
+MAX_NAME_CHARS: Final = 80
 NEAR: Final = 1.25
 """Within 25 % of a bound the candidate is bound by it."""
 SMALL_OPERATOR_US: Final = 5.0
@@ -112,7 +114,10 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         return ProfileReport(verdict=Verdict.not_permitted, summary=facts.profile.note)
     least = bound_us(facts.workload, facts.ceilings, cached=False)
     flops_us = facts.workload.flops / max(facts.ceilings.matmul_gflop_s * 1e3, 1e-9)
-    findings = diagnose(facts.profile, least, "compute" if flops_us >= least else "memory")
+    rows = tuple(op.model_copy(update={"name": plain_name(op.name)}) for op in facts.profile.operators)
+    findings = diagnose(
+        facts.profile.model_copy(update={"operators": rows}), least, "compute" if flops_us >= least else "memory"
+    )
     headroom = max(1.0, facts.profile.call_us / least) if least > 0 else None
     summary = findings[0].evidence if findings else "no bottleneck stands out: it runs close to its bound"
     return ProfileReport(
@@ -124,8 +129,19 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         bound_us=least,
         headroom=headroom,
         findings=findings,
-        operators=facts.profile.operators[:SHOWN_OPERATORS],
+        operators=rows[:SHOWN_OPERATORS],
     )
+
+
+def plain_name(name: str) -> str:
+    """An operator's or kernel's name without its C++ signature: `vectorized_elementwise_kernel (exp_kernel_cuda)`."""
+    signature = re.match(r"(?:void )?([\w:]+)[<(](.*)", name, re.DOTALL)
+    if signature is None:
+        return name[:MAX_NAME_CHARS]
+    own = signature[1].rpartition("::")[2]
+    # What a generic kernel computes stands in its arguments, as a function, a functor or the name of a shape.
+    meant = re.search(r"(\w+_kernel_cuda|\w+Functor|cutlass_\w+)\b", signature[2])
+    return (own if meant is None else f"{own} ({meant[1]})")[:MAX_NAME_CHARS]
 
 
 def diagnose(profile: OperatorProfile, least_us: float, bound: Literal["memory", "compute"]) -> tuple[Finding, ...]:
@@ -178,7 +194,7 @@ def _passes(
     passes = sum(op.calls for op in large) / profile.calls
     if bound != "memory" or passes < 2.5:
         return None
-    names = ", ".join(op.name for op in large[:4])
+    names = ", ".join(list(dict.fromkeys(op.name for op in large))[:4])
     return Finding(
         kind="many_passes",
         evidence=f"about {passes:.0f} passes over memory a call ({names}), where one is needed",

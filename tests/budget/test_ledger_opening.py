@@ -11,7 +11,7 @@ from book_scenario import TASK, Scenario, run_request
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly, BookTooNew, NotABook
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.migrations import SCHEMA_VERSION
+from kernelgate.budget.migrations import SCHEMA_VERSION, queries
 from kernelgate.budget.model import Rung
 
 
@@ -200,3 +200,19 @@ def test_the_book_imports_neither_torch_nor_sqlite_utils(tmp_path: Path) -> None
         check=True,
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_views_of_an_older_or_edited_book_give_way_to_the_queries_of_this_version(tmp_path: Path) -> None:
+    file = tmp_path / "book.db"
+    Ledger.open(file).close()
+    edited = sqlite3.connect(file)
+    edited.execute("DROP VIEW funnel")
+    edited.execute("CREATE VIEW funnel AS SELECT 1 AS other")
+    edited.execute("DROP VIEW leaderboard")
+    edited.commit()
+    edited.close()
+    Ledger.open(file).close()
+    found = sqlite3.connect(file)
+    views = dict(found.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'").fetchall())
+    found.close()
+    assert views == {name: f"CREATE VIEW {name} AS {select}" for name, select in queries().items()}

@@ -1,9 +1,11 @@
 """Turns what a GPU host wrote into docs/measurements/gpu_candidate_cost.json.
 
-`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json`, from `gpu_host.py` and `kernelbench_run.py`.
+`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt`, from `gpu_host.py`, `kernelbench_run.py` and
+what `kernelgate demo` printed there.
 """
 
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -15,7 +17,10 @@ from measurement import FOLDER, MeasuredHost, MeasurementFile
 
 from kernelgate.server.environment import package_version
 
-COMMAND = "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json"
+COMMAND = (
+    "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json;"
+    " kernelgate demo --device cuda:0 > DIR/demo.txt"
+)
 
 
 def ratios(steps: dict[str, Any]) -> list[float]:
@@ -56,10 +61,21 @@ def figures(host: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, i
     return {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
 
 
-def main(host_file: str, problems_file: str) -> None:
+def demo_figures(printed: str) -> dict[str, int | float]:
+    """What the demo took, and the speed-up of its Triton candidate with the interval."""
+    took = re.search(r"^took ([\d.]+) s$", printed, re.MULTILINE)
+    # The verdict of the one call of the script that times the Triton candidate precisely.
+    triton = re.search(r"08_triton: precise .* ([\d.]+)x, 95 % interval ([\d.]+)x to ([\d.]+)x", printed)
+    assert took is not None and triton is not None, "this is not the print of a demo on a GPU"
+    names = ("demo_s", "demo_triton_speed_up", "demo_triton_speed_up_low", "demo_triton_speed_up_high")
+    return dict(zip(names, map(float, (took[1], *triton.groups())), strict=True))
+
+
+def main(host_file: str, problems_file: str, demo_file: str) -> None:
     """Read, compute, write."""
     host = json.loads(Path(host_file).read_text(encoding="utf-8"))
     problems = json.loads(Path(problems_file).read_text(encoding="utf-8"))
+    demo = Path(demo_file).read_text(encoding="utf-8")
     seen = host["environment"]
     driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
     written = MeasurementFile(
@@ -70,8 +86,8 @@ def main(host_file: str, problems_file: str) -> None:
             device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
             torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
         ),
-        figures=figures(host, problems),
-        raw={"gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems},
+        figures=figures(host, problems) | demo_figures(demo),
+        raw={"gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems, "demo": demo},
     )  # fmt: skip
     (FOLDER / "gpu_candidate_cost.json").write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
 

@@ -1,7 +1,9 @@
+import pytest
+
 from kernelgate.budget.model import Verdict
 from kernelgate.tools.kit.facts import Ceilings, Operator, OperatorProfile, WorkloadFacts
 from kernelgate.tools.kit.wire import ChildExit
-from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge
+from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge, plain_name
 
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 
@@ -62,3 +64,35 @@ def test_at_most_two_findings_are_told() -> None:
 
 def test_a_profile_that_never_came_is_a_crash_not_a_diagnosis() -> None:
     assert judge(None, ChildExit(kind="finished"), ProfilePlan()).verdict is Verdict.crashed
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("aten::_softmax", "aten::_softmax"),
+        ("my_triton_kernel", "my_triton_kernel"),
+        (
+            "void at::native::vectorized_elementwise_kernel<2, at::native::exp_kernel_cuda(at::TensorIteratorBase&)",
+            "vectorized_elementwise_kernel (exp_kernel_cuda)",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor",
+            "elementwise_kernel (BinaryFunctor)",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(P)",
+            "Kernel2 (cutlass_80_simt_sgemm_128x32_8x5_nn_align1)",
+        ),
+        ("void rows<float, 4>(float*, int)", "rows"),
+        ("<", "<"),
+    ],
+)
+def test_a_kernels_name_is_told_without_its_signature(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
+    assert profiled(4000, (name, 1, 3600)).operators[0].name == plain
+
+
+def test_a_pass_that_occurs_often_is_named_once() -> None:
+    twice = ("void k<at::native::exp_kernel_cuda(int)>", 1, 900)
+    report = profiled(3200, twice, twice, ("aten::sum", 1, 600), ("aten::div", 1, 800))
+    assert report.findings[0].evidence.count("exp_kernel_cuda") == 1

@@ -33,7 +33,6 @@ from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, ti
 from kernelgate.tools.worker.triton_target import install_standin_driver
 
 MODULE_NAME: Final = "kernelgate_candidate"
-MAX_OPERATORS: Final = 20
 MAX_MISSING: Final = 20
 _QUESTION: Final = TypeAdapter[protocol.Question](Annotated[protocol.Question, Field(discriminator="op")])
 
@@ -230,12 +229,12 @@ class Child:
             call_us=sum(samples) / len(samples) / 1e3,
             operators=tuple(
                 Operator(
-                    name=str(row.key)[:80],
+                    name=str(row.key)[: protocol.MAX_NAME_CHARS],
                     calls=int(row.count),
                     self_us=float(row.self_cpu_time_total),
                     share=float(row.self_cpu_time_total / total),
                 )
-                for row in rows[:MAX_OPERATORS]
+                for row in rows[: protocol.MAX_OPERATORS]
             ),
         )
 

@@ -5,7 +5,7 @@ All that it reports is a claim: the candidate's code runs in the same process.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -16,8 +16,6 @@ from kernelgate.tools.worker.cuda_driver import start_cuda
 from kernelgate.tools.worker.cuda_lending import CudaBorrower
 from kernelgate.tools.worker.cuda_timing import FIRST_ENQUEUE_US, CudaTimer
 from kernelgate.tools.worker.timing import Arguments
-
-MAX_KERNELS: Final = 20
 
 
 class CudaSide:
@@ -96,10 +94,10 @@ def _kernels(forward: Callable[..., Any], pool: Mapping[int, Arguments], order: 
     total = sum(float(row.self_device_time_total) for row in rows) or 1.0
     return tuple(
         Operator(
-            name=str(row.key)[:80],
+            name=str(row.key)[: protocol.MAX_NAME_CHARS],
             calls=int(row.count),
             self_us=float(row.self_device_time_total),
             share=float(row.self_device_time_total) / total,
         )
-        for row in rows[:MAX_KERNELS]
+        for row in rows[: protocol.MAX_OPERATORS]
     )

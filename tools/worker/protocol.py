@@ -15,6 +15,9 @@ from kernelgate.tools.kit.facts import Operator
 Stage: TypeAlias = Literal["load", "construct", "forward", "block", "profile", "trace"]
 ShortText: TypeAlias = Annotated[str, StringConstraints(max_length=200)]
 MAX_ERROR_CHARS: Final = 500
+MAX_OPERATORS: Final = 20
+MAX_NAME_CHARS: Final = 400
+"""Of an operator: a kernel of torch carries what it computes deep in its template arguments."""
 MAX_LOG_CHARS: Final = 4_000
 MAX_CALLS: Final = 10_000
 """Calls of one `run`: their samples must fit a frame."""

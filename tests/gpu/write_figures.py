@@ -1,7 +1,7 @@
 """Turns what a GPU host wrote into docs/measurements/gpu_candidate_cost.json.
 
-`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt`, from `gpu_host.py`, `kernelbench_run.py` and
-what `kernelgate demo` printed there.
+`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt`, from `gpu_host.py`, `kernelbench_run.py`
+and what `kernelgate demo` printed there.
 """
 
 import json
@@ -66,7 +66,8 @@ def demo_figures(printed: str) -> dict[str, int | float]:
     took = re.search(r"^took ([\d.]+) s$", printed, re.MULTILINE)
     # The verdict of the one call of the script that times the Triton candidate precisely.
     triton = re.search(r"08_triton: precise .* ([\d.]+)x, 95 % interval ([\d.]+)x to ([\d.]+)x", printed)
-    assert took is not None and triton is not None, "this is not the print of a demo on a GPU"
+    if took is None or triton is None:
+        raise SystemExit("This is not the print of a demo on a GPU.")
     names = ("demo_s", "demo_triton_speed_up", "demo_triton_speed_up_low", "demo_triton_speed_up_high")
     return dict(zip(names, map(float, (took[1], *triton.groups())), strict=True))
 

@@ -1,12 +1,33 @@
 """What makes sense next: each step with its price, whether it is allowed, and if not, what is missing. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kernelgate.budget.model import PASSING, RUNG_BELOW, TOOL_OF_RUNG, Decision, Purse, Rung, Verdict
+from kernelgate.budget.model import (
+    PASSING,
+    RUNG_BELOW,
+    TOOL_OF_RUNG,
+    Decision,
+    History,
+    Promotion,
+    Purse,
+    Rung,
+    Verdict,
+)
+from kernelgate.budget.promotion import order_of
 from kernelgate.tools.kit.envelope import NextStep
 
 INTERPRETED = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
+
+
+class Bearings(NamedTuple):
+    """What the next step of a run depends on."""
+
+    purse: Purse
+    prices_s: Mapping[Rung, float]
+    """Expected device seconds."""
+    leader: str | None
+    """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
 
 
 class Standing(NamedTuple):
@@ -18,6 +39,20 @@ class Standing(NamedTuple):
     """Latest verdict per rung in this environment."""
     promotion: Decision | None
     """What the rule would say now of entering precise; None before quick."""
+
+
+def leader_of(
+    history: History,
+    decide: Callable[[History, Promotion, Mapping[str, float]], Decision],
+    parameters: Mapping[str, float],
+) -> str | None:
+    """See `Bearings.leader`. `decide`: the run's rule."""
+    timed = {scored.candidate_id for scored in history.precise}
+    waiting = [scored for scored in history.quick if scored.candidate_id not in timed]
+    if not waiting or history.precise_calls_left <= 0:
+        return None
+    best = min(waiting, key=order_of).candidate_id
+    return best if decide(history, Promotion(candidate_id=best, rung=Rung.precise), parameters).admit else None
 
 
 def not_here(rung: Rung, language: str, device_kind: str) -> str:

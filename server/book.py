@@ -110,9 +110,9 @@ class ServerBook:
         """One run."""
         services = self._services
         run = await services.run(self._account, run_id)
-        prices_s = await services.prices_s(run, run.environment_id)
 
         def looking(ledger: Ledger) -> RunView:
+            prices_s = services.prices_s(ledger, run, run.environment_id)
             purse = ledger.purse(run_id)
             incumbent = ledger.incumbent(run_id)
             calibration = ledger.calibration(run.environment_id, AA_KIND, run.task_digest)
@@ -217,15 +217,13 @@ class ServerBook:
         """What makes sense now."""
         services = self._services
         run = await services.run(self._account, run_id)
-        purse = await services.purse(run_id)
-        prices_s = await services.prices_s(run, run.environment_id)
+        purse, prices_s, leader = await services.bearings(run, run.environment_id)
         standing = None
         if candidate_id is not None:
             record = await services.candidate(self._account, candidate_id)
             with contextlib.suppress(NoSuchDevice):
                 door = await services.door(run, record, fresh=False, override_reason=None)
                 standing = await services.standing(door)
-        leader = await services.leader(run)
         return advice.next_steps(purse, prices_s, run_id, run.device_kind, standing, leader)
 
     async def head(self) -> str:

@@ -291,8 +291,7 @@ class Gate:
 
     async def _reply(self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]) -> dict[str, JsonValue]:
         last = passages[-1]
-        purse = await self._services.purse(door.run.run_id)
-        prices_s = await self._services.prices_s(door.run, door.environment.environment_id)
+        purse, prices_s, leader = await self._services.bearings(door.run, door.environment.environment_id)
         standing = await self._services.standing(door)
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
@@ -309,9 +308,7 @@ class Gate:
             climbed=tuple(step_of(p) for p in passages if p.verdict is not None) if len(passages) > 1 else (),
             cost=sum_costs([p.cost for p in passages]),
             remaining=remaining_of(purse),
-            next_steps=advice.next_steps(
-                purse, prices_s, door.run.run_id, door.device.kind, standing, await self._services.leader(door.run)
-            ),
+            next_steps=advice.next_steps(purse, prices_s, door.run.run_id, door.device.kind, standing, leader),
             stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(purse, prices_s),
             ledger_head=await self._services.head(),
         )

@@ -13,7 +13,6 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
 from kernelgate.budget.outcomes import Replayed
-from kernelgate.budget.promotion import order_of
 from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.endings import Endings
@@ -226,9 +225,9 @@ class Services:
         seconds = min(learned.hold_device_s if learned else tool.first_hold_s, tool.limit_s)
         return device_amount(door.device, seconds, calls=1, work_s=work_s)
 
-    async def prices_s(self, run: RunRecord, environment_id: str) -> dict[Rung, float]:
+    def prices_s(self, ledger: Ledger, run: RunRecord, environment_id: str) -> dict[Rung, float]:
         """Expected device seconds per rung: the median of past calls, else the first guess."""
-        prices = await self.ledger.do(lambda ledger: ledger.prices(run.task_digest, environment_id))
+        prices = ledger.prices(run.task_digest, environment_id)
         return {
             rung: 0.0
             if rung is Rung.compile
@@ -257,20 +256,15 @@ class Services:
 
         return await self.ledger.do(looking)
 
-    async def leader(self, run: RunRecord) -> str | None:
-        """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
-
-        def looking(ledger: Ledger) -> str | None:
-            history = ledger.history(run.run_id)
-            timed = {scored.candidate_id for scored in history.precise}
-            waiting = [scored for scored in history.quick if scored.candidate_id not in timed]
-            if not waiting or history.precise_calls_left <= 0:
-                return None
-            best = min(waiting, key=order_of).candidate_id
-            wish = Promotion(candidate_id=best, rung=Rung.precise)
-            return best if ledger.rules[run.rule].decide(history, wish, run.parameters).admit else None
-
-        return await self.ledger.do(looking)
+    async def bearings(self, run: RunRecord, environment_id: str) -> advice.Bearings:
+        """Where a run stands, in one visit to the book."""
+        return await self.ledger.do(
+            lambda ledger: advice.Bearings(
+                ledger.purse(run.run_id),
+                self.prices_s(ledger, run, environment_id),
+                advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
+            )
+        )
 
     async def refuse(self, door: Door, rung: Rung, job_id: str, kind: RefusalKind, why: str, missing: str) -> Purse:
         """A refusal that is not the rule's: a row like any other."""

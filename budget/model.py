@@ -229,23 +229,6 @@ class Purse(Frozen):
         return max(0.0, self.granted.deadline_s - self.open.work_s - self.settled.work_s)
 
 
-class Interval(Frozen):
-    """A two-sided interval of a ratio or a time."""
-
-    low: float
-    high: float
-    confidence: float = Field(gt=0, lt=1)
-
-
-class Price(Frozen):
-    """What a rung is expected to cost now, learned from past calls."""
-
-    rung: Rung
-    calls: int = 1
-    device_s: float = Field(ge=0)
-    """Expected device seconds; 0 for compile."""
-
-
 class Scored(Frozen):
     """A timing result as a rule sees it. Ratios are baseline time / candidate time: above 1 is faster."""
 

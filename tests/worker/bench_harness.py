@@ -11,8 +11,9 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
+
+from harness import fork
 
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.wire import DeviceRef
@@ -56,21 +57,6 @@ def referee(control, conn, job):
     finally:
         bench.close()
     return {**outcome, "held_s": held_s, "house_s": house.house_s}
-
-
-def fork(work):
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:  # noqa: BLE001  nothing may escape into the parent's stack
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
 
 
 def stopped(pid):

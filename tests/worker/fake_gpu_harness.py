@@ -9,9 +9,9 @@ import signal
 import socket
 import sys
 import tempfile
-import traceback
 
 import fake_gpu
+from harness import fork
 
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.wire import DeviceRef
@@ -23,21 +23,11 @@ CAP_S = 60
 GPU = DeviceRef(kind="cuda", uid="GPU-fake").model_dump(mode="json")
 
 
-def fork(work):
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        os.dup2(2, 1)
-        signal.alarm(CAP_S)
-        work()
-        status = 0
-    except BaseException:  # noqa: BLE001  nothing may escape into the parent's stack
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+def bounded(work):
+    """What a child runs: its print goes to the log, and it ends with its time."""
+    os.dup2(2, 1)
+    signal.alarm(CAP_S)
+    work()
 
 
 def request_of(job, procedure, plan, number):
@@ -60,7 +50,7 @@ def conduct(job, folder):
         control.close()
         serve(far_control)
 
-    trusted = fork(as_referee)
+    trusted = fork(lambda: bounded(as_referee))
     far_control.close()
     with Sealed.seal_json(request_of(job, "check", {}, 0)) as sealed:
         frames.send(control, {"op": "ready", "request_id": 0}, [sealed.fileno()])
@@ -73,7 +63,7 @@ def conduct(job, folder):
             control.close(), conn.close()
             candidate.serve(far_conn, start)
 
-        child = fork(as_candidate)
+        child = fork(lambda: bounded(as_candidate))
         far_conn.close()
         descriptors = [] if procedure == "qualify" else [conn.fileno()]
         with Sealed.seal_json(request_of(job, procedure, plan, number)) as sealed:

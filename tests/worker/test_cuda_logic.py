@@ -1,15 +1,13 @@
 """The code for a GPU on a stand-in of shared memory: lending, blocks, clocks and verdicts, without a kernel."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_tasks import HONEST, SOFTMAX, forward, task
+from harness import asking
 
 from kernelgate.tools import check_correctness, precise_time, quick_time
 from kernelgate.tools.kit.facts import Qualification
@@ -26,27 +24,12 @@ LARGE = task(SOFTMAX.replace("32, 64", "512, 1024"))
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Serve]:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(HARNESS)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        sink, source = process.stdin, process.stdout
+    with asking(HARNESS) as ask:
 
         def run(files: str, *procedures: tuple[str, dict[str, Any]], on: dict[str, Any] | None = None) -> Any:
-            job = {"task": on or LARGE, "files": {"candidate.py": files}, "serve": procedures}
-            sink.write(json.dumps(job) + "\n")
-            sink.flush()
-            return json.loads(source.readline())
+            return ask({"task": on or LARGE, "files": {"candidate.py": files}, "serve": procedures})
 
         yield run
-        sink.close()
-        process.wait(timeout=60)
 
 
 def judged(reply: dict[str, Any]) -> Any:

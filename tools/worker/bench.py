@@ -251,6 +251,12 @@ class RefereeBench:
                 other.forget()
         return self._house.held[workload]
 
+    @property
+    def _candidate(self) -> conversation.Conversation:
+        if self._conversation is None:
+            raise RuntimeError("this call has no candidate")
+        return self._conversation
+
     def _ask(
         self,
         stage: protocol.Stage,
@@ -258,10 +264,8 @@ class RefereeBench:
         answer: type[conversation.AnswerT],
         descriptors: Sequence[int] = (),
     ) -> conversation.AnswerT | Fault:
-        if self._conversation is None:
-            raise RuntimeError("this call has no candidate")
         self._let_run()
-        return self._conversation.ask(stage, question, answer, descriptors)
+        return self._candidate.ask(stage, question, answer, descriptors)
 
     def _hold_still(self) -> None:
         """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
@@ -330,12 +334,10 @@ class RefereeBench:
         at_ready: Callable[[int], None] = conversation.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
-        if self._conversation is None:
-            raise RuntimeError("this call has no candidate")
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._conversation.run(stage, question, conversation.Around(at_ready))
+        answer = self._candidate.run(stage, question, conversation.Around(at_ready))
         self._hold_still()
         return answer
 

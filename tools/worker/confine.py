@@ -19,7 +19,6 @@ from typing import Final
 from kernelgate.tools.worker import landlock, namespaces, seccomp
 from kernelgate.tools.worker.landlock import Grant
 
-_MIB: Final = 1 << 20
 CPU_ADDRESS_SPACE_BYTES: Final = 8 << 30
 """RLIMIT_AS of a candidate on the CPU device; CUDA reserves address space in terabytes, so never there."""
 SCRATCH_LIMIT_MIB: Final = 1024

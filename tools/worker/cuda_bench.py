@@ -271,8 +271,6 @@ class CudaBench(RefereeBench):
         at_ready: Callable[[int], None] = conversation.nothing_at_ready,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
-        if self._conversation is None:
-            raise RuntimeError("this call has no candidate")
         torch.cuda.synchronize()  # what was lent must be written
         built = held.built
         question = protocol.Run(
@@ -285,7 +283,7 @@ class CudaBench(RefereeBench):
                 at_ready(position)
             torch.cuda.synchronize()
 
-        answer = self._conversation.run(stage, question, conversation.Around(all_ready, lambda: self._look(order)))
+        answer = self._candidate.run(stage, question, conversation.Around(all_ready, lambda: self._look(order)))
         if isinstance(answer, Fault):
             return answer
         ran, (wall_us,) = answer

@@ -27,8 +27,6 @@ MAX_ENTRIES: Final = 64
 WARM_US: Final = 5_000.0
 """Warm calls last about so long together; at least one, at most `MAX_WARM_CALLS`."""
 MAX_WARM_CALLS: Final = 20
-REMEMBERED_ROWS: Final = 15
-HANDOVER_SLACK: Final = 1.5
 
 
 @dataclass

@@ -11,8 +11,8 @@ from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, RunId
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
 from kernelgate.server import advice
-from kernelgate.server.environment import NoSuchDevice
 from kernelgate.server.gate import Gate
+from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.measure import qualify
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
@@ -183,7 +183,7 @@ class ServerBook:
             ours.cancel_wanted = True
             if ours.request_id is not None:
                 run = await self._services.run(self._account, ours.run_id)
-                device = self._services.device("cpu" if run.device_kind == "cpu" else "")
+                device = self._services.device_of_run(run)
                 await self._services.runner(device).cancel(ours.request_id)
         if await self._services.workshop.wait(ours, wait_s, None) and ours.error is not None:
             raise ours.error

@@ -141,7 +141,7 @@ class Services:
         self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None
     ) -> Door:
         """The climb of a candidate, on the task as it stood when the run began."""
-        device = self._device_of_run(run)
+        device = self.device_of_run(run)
         target = target_of(device, self.harness)
 
         def looking(ledger: Ledger) -> Task:
@@ -167,14 +167,9 @@ class Services:
             override_reason=override_reason,
         )
 
-    def _device_of_run(self, run: RunRecord) -> DeviceRef:
+    def device_of_run(self, run: RunRecord) -> DeviceRef:
         """The same device by UUID, whatever its index is now; raises `NoSuchDevice`."""
-        device = self.device("cpu" if run.device_kind == "cpu" else "cuda")
-        index = 0
-        while device.uid != run.device_uid:
-            index += 1
-            device = self.device(f"cuda:{index}")
-        return device
+        return self.device("cpu" if run.device_kind == "cpu" else run.device_uid)
 
     def workload_set(self, tool: AnyMeasuringTool, door: Door) -> str:
         """Names what a rung runs, so that results over other workloads are never taken for the same."""

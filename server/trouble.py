@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from kernelgate.budget.errors import LedgerError
-from kernelgate.server.environment import NoSuchDevice
+from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.tasks.taskfile import TaskError
 
 TROUBLE: Final = 2

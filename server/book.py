@@ -18,6 +18,7 @@ from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tools.compile import CompileArgs
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import (
     ArtifactRow,
     CandidateRow,
@@ -70,9 +71,8 @@ class ServerBook:
         environment = services.environment(device, task)
         fitness = await qualify(services, task, device, environment)
         if not fitness.fit:
-            raise ToolMistake(
-                f"task {task.name} does not qualify on this device: {'; '.join(fitness.problems).rstrip('.')}."
-            )
+            problems = "; ".join(hidden.problems_told(fitness.problems, task, device.kind))
+            raise ToolMistake(f"task {task.name} does not qualify on this device: {problems.rstrip('.')}.")
         request = RunRequest(
             account=self._account,
             rule=wish.rule,

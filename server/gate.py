@@ -13,12 +13,7 @@ from pydantic import JsonValue
 
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Rung, UnjudgedReason
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
-from kernelgate.budget.records import (
-    ArtifactInput,
-    CandidateRecord,
-    ResultInput,
-    RunRecord,
-)
+from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
@@ -28,6 +23,7 @@ from kernelgate.server.passages import (
     cost_of,
     farmed,
     least_of,
+    lends_hidden,
     may_build_on_device,
     refused,
     remaining_of,
@@ -36,11 +32,13 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
+    with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.compile import CompileReport
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import NextStep, Refusal, reply_model
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts
@@ -49,7 +47,6 @@ from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
-LOG_ARTIFACT: Final = "output.log"
 BOOKED_LATER: Final = "The work is done: it is booked and charged once the book can be written; then ask again."
 
 
@@ -212,14 +209,15 @@ class Gate:
     ) -> Passage:
         """Twice there was a fault on our side. It is the candidate's if a known good one passes the same work."""
         started = reply.exit.kind != "not_started"
-        if started and await our_side_holds(self._services, door, tool, plan):
-            return await self._settled(door, tool, plan, admitted, reply)
-        await self._release(door, admitted, reply.fault, reply.lease_s)
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
-        raise EnvironmentFault(
-            f"{tool.name} could not run: {reply.fault.rstrip('.')}. Nothing was charged (reference {reference})."
+        fault = hidden.fault_told(
+            reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
         )
+        if started and await our_side_holds(self._services, door, tool, plan):
+            return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
+        await self._release(door, admitted, f"{fault}.", reply.lease_s)
+        raise EnvironmentFault(f"{tool.name} could not run: {fault}. Nothing was charged (reference {reference}).")
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
@@ -252,6 +250,7 @@ class Gate:
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else farmed(tool, reply.fault)
         if isinstance(report, CompileReport) and may_build_on_device(door, report):
             report = await build_on_device(self._services, door, report)
+        report, artifacts = with_output(report, reply.log, plan)
         result = ResultInput(
             rung=rung, verdict=report.verdict, code=report.code, report=report.model_dump(mode="json"),
             score=score_of(tool, report), workload_set=self._services.workload_set(tool, door),
@@ -259,7 +258,6 @@ class Gate:
             prepare_s=reply.prepare_s, wall_s=reply.wall_s,
         )  # fmt: skip
         samples = samples_of(facts) if isinstance(facts, TimingFacts) else ()
-        artifacts = (ArtifactInput(name=LOG_ARTIFACT, data=reply.log.encode("utf-8", "replace")),) if reply.log else ()
         settled: Settled = await self._services.endings.end_hold(
             door.run.run_id, f"the settlement of hold {admitted.hold_seq}",
             lambda ledger: ledger.settle(

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Rung, UnjudgedReason
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
-from kernelgate.server import advice
+from kernelgate.server import advice, own_kernel
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
 from kernelgate.server.passages import (
@@ -294,7 +294,7 @@ class Gate:
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
             status="refused" if last.refusal is not None else "ok" if last.passed else "failed",
-            summary=last.summary,
+            summary=await self._summary(door, last),
             run_id=door.run.run_id,
             candidate_id=door.candidate.candidate_id,
             rung=last.rung,
@@ -311,3 +311,12 @@ class Gate:
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")
+
+    async def _summary(self, door: Door, last: Passage) -> str:
+        """Of a precise timing also what it is against the user's own kernel: that is the gain that the user sees."""
+        if last.rung is not Rung.precise or not last.passed:
+            return last.summary
+        against = await self._services.ledger.do(
+            lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
+        )
+        return f"{last.summary}; it is {against}" if against else last.summary

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from fakes import FakeRunner
+from going_well import Answer, built, correct, qualified
 from live_server import forward
 from mcp import Client
-from scripted import Answer, built, correct, qualified
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger

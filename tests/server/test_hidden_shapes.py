@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from fakes import FakeRunner
+from going_well import Answer, built, correct, qualified, steady, timed
 from live_server import Live, forward
 from mcp import Client
-from scripted import Answer, built, correct, qualified, steady, timed
 from synthetic import workload
 
 from kernelgate.budget.audit import audit

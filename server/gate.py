@@ -39,7 +39,7 @@ from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.compile import CompileReport
 from kernelgate.tools.kit import hidden
-from kernelgate.tools.kit.envelope import NextStep, Refusal, reply_model
+from kernelgate.tools.kit.envelope import NextStep, Refusal, held_of, reply_model
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import WorkerReply
@@ -102,15 +102,17 @@ class Gate:
     async def _running(
         self, tool: AnyMeasuringTool, run: RunRecord, candidate: CandidateRecord, job_id: str, why: str
     ) -> Frozen:
+        remaining = remaining_of(await self._services.purse(run.run_id))
+        held = f" {held_of(remaining)}." if remaining.held_device_s > 0 else ""
         return reply_model(tool.report)(
             status="running",
-            summary=f"{tool.name} is still at work ({why}): call job with this job_id to wait or cancel.",
+            summary=f"{tool.name} is still at work ({why}): call job with this job_id to wait or cancel.{held}",
             run_id=run.run_id,
             candidate_id=candidate.candidate_id,
             rung=tool.rung,
             job_id=job_id,
             next_steps=(NextStep(tool="job", arguments={"job_id": job_id}, why="wait for it, or cancel it"),),
-            remaining=remaining_of(await self._services.purse(run.run_id)),
+            remaining=remaining,
             ledger_head=await self._services.head(),
         )
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
 from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
+from kernelgate.server import advice
 from kernelgate.server.services import AnyMeasuringTool, Door
 from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
@@ -42,6 +43,7 @@ def remaining_of(purse: Purse) -> Remaining:
     """What a purse still allows."""
     return Remaining(
         device_s=purse.device_s_left,
+        held_device_s=purse.open.device_s,
         deadline_s=purse.deadline_s_left,
         override_calls=purse.overrides_left,
         **{f"{rung.value}_calls": purse.calls_left(rung) for rung in Rung},
@@ -90,9 +92,10 @@ def least_of(hold: Amount) -> Amount:
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:
-    """A refusal as a passage: it costs nothing."""
-    refusal = Refusal(kind=kind, why=why, missing=missing)
-    return Passage(rung, None, f"refused ({kind}): {why}", None, refusal, Cost(free_because="a refusal costs nothing"))
+    """A refusal as a passage, in the words of its reader: it costs nothing."""
+    refusal = Refusal(kind=kind, why=advice.in_tools(why), missing=advice.in_tools(missing))
+    summary = f"refused ({kind}): {refusal.why}"
+    return Passage(rung, None, summary, None, refusal, Cost(free_because="a refusal costs nothing"))
 
 
 def replayed(tool: AnyMeasuringTool, stored: ResultRecord) -> Passage:

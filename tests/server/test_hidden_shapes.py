@@ -1,13 +1,12 @@
 """Hidden shapes stay hidden: whatever a candidate does with what it saw, nothing that is handed out or kept says it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import FakeRunner
-from going_well import Answer, built, correct, qualified, steady, timed
+from going_well import PUBLIC, Answer, qualified, steady, timed, worker
 from live_server import Live, forward
 from mcp import Client
 from synthetic import workload
@@ -15,7 +14,6 @@ from synthetic import workload
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
-from kernelgate.server.measure import KNOWN_GOOD
 from kernelgate.server.run_commands import write_best
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
@@ -26,7 +24,6 @@ from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
 
 SEEN = "saw_509x1021"
 """What a candidate makes of the hidden shape."""
-PUBLIC = (steady("64x256"), steady("1024x1024"))
 HIDDEN = workload("tail_cpu", held_out=True)
 TELLS = """
 name = f"saw_{x.shape[0]}x{x.shape[1]}"
@@ -83,24 +80,6 @@ WAYS: dict[str, tuple[Answer, str, str]] = {
     "hangs-nobody-knows-where": (without_facts(kind="cap_reached"), "timed_out", "did not finish in time"),
     "brings-us-down": (our_fault, "crashed", "on our side with hidden shapes"),
 }  # fmt: skip
-
-
-def worker(precise: Answer, known_good: Answer | None = None) -> FakeRunner:
-    """All goes well up to a precise timing."""
-
-    def answer(request: WorkerRequest) -> WorkerReply:
-        is_ours = any(KNOWN_GOOD in text for text in request.files.values())
-        good = known_good or after(steady("tail_cpu", held_out=True, gain=1.0))
-        answers: dict[str, Callable[[WorkerRequest], WorkerReply]] = {
-            "qualify": qualified,
-            "compile": built,
-            "check_correctness": correct,
-            "quick_time": lambda request: timed(request, *PUBLIC, log="printed at quick"),
-            "precise_time": good if is_ours else precise,
-        }
-        return answers[request.procedure](request)
-
-    return FakeRunner(answer)
 
 
 def kept(folder: Path) -> str:

@@ -36,6 +36,14 @@ def exist_on(task: Task, kind: DeviceKind) -> bool:
     return any(workload.held_out for workload in task.workloads_on(kind, held_out=True))
 
 
+def counted(task: Task, kind: DeviceKind) -> str:
+    """How many workloads run on a kind of device: `2 public workloads and 1 hidden one`."""
+    public = len(task.workloads_on(kind, held_out=False))
+    unseen = len(task.workloads_on(kind, held_out=True)) - public
+    also = f" and {unseen} hidden one{'' if unseen == 1 else 's'}" if unseen else ""
+    return f"{public or 'no'} public workload{'' if public == 1 else 's'}{also}"
+
+
 def untold(failure: Failure, fault: Fault | None, where: str) -> Failure:
     """A failure of a candidate that may have seen hidden inputs, without its words.
 

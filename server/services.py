@@ -26,11 +26,13 @@ from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha2
 from kernelgate.tasks.qualify import Qualification, judge_task
 from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.runner import Runner, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
@@ -181,6 +183,8 @@ class Services:
         """The plan of a rung, with what only the server knows."""
         if tool.rung is Rung.check:
             return CheckPlan(smallest_only=_interpreted(door))
+        if tool.rung is Rung.precise:
+            return PrecisePlan(held_out=hidden.exist_on(door.task, door.device.kind))
         plan: Frozen = tool.plan()
         return plan
 

@@ -23,7 +23,9 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
     """The timed candidates, best first. A ratio above 1 is faster than the baseline."""
 
     def line(row: LeaderboardRow) -> tuple[str, ...]:
-        verdict = row.precise_verdict or row.quick_verdict
+        verdict = (row.precise_verdict or row.quick_verdict or "") + (
+            " at precise" if row.precise_verdict and row.precise_ratio is None else ""
+        )
         ratio, low, high = (
             (row.precise_ratio, row.precise_low, row.precise_high)
             if row.precise_ratio is not None
@@ -33,7 +35,7 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
         interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
         rung = "precise" if row.precise_ratio is not None else "quick"
         named = (names or {}).get(row.candidate_id) or row.note[:60]
-        return (str(row.place), row.candidate_id, speed, interval, rung, verdict.value if verdict else "", named)
+        return (str(row.place), row.candidate_id, speed, interval, rung, verdict, named)
 
     columns = ("place", "candidate", "speed-up", "interval", "rung", "verdict", "idea")
     return _table("Leaderboard (baseline time / candidate time)", columns, map(line, rows))
@@ -51,13 +53,18 @@ def candidates_table(rows: Iterable[CandidateRow]) -> Table:
                 row.parent_id or "",
                 row.furthest,
                 row.verdict,
-                "" if row.ratio is None else f"{row.ratio:.2f}x",
+                "" if row.ratio is None else f"{row.ratio:.2f}x" + _from_below(row),
                 f"{row.spent_s:.2f}",
                 row.note[:40],
             )
             for row in rows
         ),
     )
+
+
+def _from_below(row: CandidateRow) -> str:
+    """Says where a ratio is from that the furthest rung did not give."""
+    return "" if row.ratio_rung == row.furthest else f" ({row.ratio_rung})"
 
 
 def funnel_table(rows: Iterable[FunnelRow]) -> Table:

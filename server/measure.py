@@ -10,12 +10,14 @@ from pydantic import JsonValue
 from kernelgate.budget.model import Rung
 from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
+from kernelgate.server.passages import lends_hidden
 from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task
 from kernelgate.tools import precise_time
 from kernelgate.tools.compile import CompileReport, built_on_device
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.house import DeviceBuildFacts, ProbeFacts
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
@@ -71,6 +73,7 @@ async def _send(
         lease=lease,
         cap_s=cap_s,
         state_dir=str(services.settings.data_dir / "work"),
+        hidden=plan is not None and lends_hidden(plan) and hidden.exist_on(task, device.kind),
     )
 
     def on_progress(progress: Progress) -> None:

@@ -47,6 +47,8 @@ class WorkerRequest(Frozen):
     """Kill the candidate after so many seconds: of the lease where there is one, else of work."""
     state_dir: str
     """Private scratch and compile caches of candidates live under it."""
+    hidden: bool = False
+    """Whether the candidate is shown hidden workloads: then its caches are afterwards as they were before."""
 
 
 class Cancel(Frozen):

@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from kernelgate.tools.kit.wire import ChildExit, Progress, WorkerReply
 from kernelgate.tools.worker import neighbours
+from kernelgate.tools.worker.cache_guard import CacheGuard
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
@@ -47,6 +48,8 @@ class Call:
     candidate: Child | None = None
     exit: ChildExit = field(default_factory=lambda: ChildExit(kind="not_started"))
     scratches: list[Path] = field(default_factory=list[Path])
+    caches: CacheGuard | None = None
+    """Of a candidate that is shown hidden workloads: its caches as they were."""
     shared_memory: frozenset[str] | None = None
     """What lay in the host's `/dev/shm` before, where the candidate can write there."""
 

@@ -11,6 +11,7 @@ from typing import Final
 from kernelgate.tasks.model import Candidate
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import processes
+from kernelgate.tools.worker.cache_guard import CacheGuard
 from kernelgate.tools.worker.calls import Call
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child, spawn
@@ -48,7 +49,11 @@ class Spare:
 
     def fits(self, request: Envelope) -> bool:
         """Whether it is what the call would fork."""
-        return bool(request.digest) and (self.digest, self.task_name) == (request.digest, request.task_name)
+        return (
+            bool(request.digest)
+            and not request.hidden
+            and (self.digest, self.task_name) == (request.digest, request.task_name)
+        )
 
 
 class MustReplace(Exception):
@@ -79,6 +84,8 @@ class Nursery:
         plan = self._candidate_plan(call.request, self._scratch_of(call), caches, conn, mode)
         if plan.walls.shared_memory:
             call.shared_memory = shared_memory_names()
+        if call.request.hidden:
+            call.caches = CacheGuard(caches.triton.parent)
         call.candidate = await self._fork(plan)
         conn.close()
         await call.candidate.begun(BEGIN_LIMIT_S)
@@ -155,6 +162,8 @@ class Nursery:
         self.sweep_strangers()
         if call.shared_memory is not None and self._host.uid is not None:
             sweep_shared_memory(call.shared_memory, self._host.uid)
+        if call.caches is not None and not call.caches.put_back():
+            await self.scratches.remove(call.caches.root)
         for scratch in call.scratches:
             await self.scratches.remove(scratch)
 

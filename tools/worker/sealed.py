@@ -30,6 +30,7 @@ class Envelope(Frozen):
     lease: bool
     cap_s: float = Field(gt=0)
     state_dir: str
+    hidden: bool = False
 
     @classmethod
     def of(cls, request: WorkerRequest) -> "Envelope":
@@ -44,6 +45,7 @@ class Envelope(Frozen):
             lease=request.lease,
             cap_s=request.cap_s,
             state_dir=request.state_dir,
+            hidden=request.hidden,
         )
 
 

@@ -100,7 +100,7 @@ def _serve_arguments(
 
 @main.group()
 def tasks() -> None:
-    """List, check and add tasks."""
+    """List and check tasks; add and remove your own."""
 
 
 @tasks.command("list")
@@ -128,12 +128,23 @@ def tasks_check(names: tuple[str, ...], **options: Any) -> None:
 @click.option(
     "--kernel", type=click.Path(exists=True, path_type=Path), help="Your own kernel (ModelNew), to start from."
 )
+@click.option("--replace", is_flag=True, help="Put it in the place of your task of that name.")
 @_options
-def tasks_add(path: Path, kernel: Path | None, **options: Any) -> None:
-    """Make PATH (a KernelBench-style file, or a folder with reference.py) a task of this installation."""
+def tasks_add(path: Path, kernel: Path | None, *, replace: bool, **options: Any) -> None:
+    """Copy PATH (a KernelBench-style file, or a folder with reference.py) into your tasks."""
     from kernelgate.server.task_commands import add
 
-    sys.exit(add(_settings(**options), path, kernel))
+    sys.exit(add(_settings(**options), path, kernel, replace=replace))
+
+
+@tasks.command("remove")
+@click.argument("name")
+@_options
+def tasks_remove(name: str, **options: Any) -> None:
+    """Delete NAME from the tasks that you added."""
+    from kernelgate.server.task_commands import remove
+
+    sys.exit(remove(_settings(**options), name))
 
 
 @main.command()

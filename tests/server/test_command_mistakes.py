@@ -123,3 +123,8 @@ def test_several_folders_of_tasks_are_each_resolved(tmp_path: Path, monkeypatch:
     assert carried_environment({"KERNELGATE_TASKS": f"one{os.pathsep}../two"}) == {
         "KERNELGATE_TASKS": f"{tmp_path / 'one'}{os.pathsep}{tmp_path.parent / 'two'}"
     }
+
+
+def test_only_what_a_user_added_can_be_removed(tmp_path: Path) -> None:
+    assert "softmax comes with kernelgate" in sentence_of("tasks", "remove", "softmax", "--data", str(tmp_path))
+    assert "there is no task 'mine'" in sentence_of("tasks", "remove", "mine", "--data", str(tmp_path))

@@ -52,6 +52,14 @@ def _printable(cell: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in cell).split())
 
 
+def _cut(note: str, most: int) -> str:
+    """A note that is too long, up to a whole word."""
+    if len(note) <= most:
+        return note
+    whole, _, _ = note[:most].rpartition(" ")
+    return f"{whole or note[:most]} …"
+
+
 def _widths(cells: Sequence[Sequence[str]], whole: int) -> list[int]:
     """Of each column (its head first): what its words need, and to prose what is left, first come first served."""
     widths = [_least(column) for column in cells]
@@ -83,7 +91,7 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
         speed = "" if ratio is None else f"{ratio:.2f}x"
         interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
         rung = "precise" if row.precise_ratio is not None else "quick"
-        named = (names or {}).get(row.candidate_id) or row.note[:60]
+        named = (names or {}).get(row.candidate_id) or _cut(row.note, 60)
         return (str(row.place), row.candidate_id, speed, interval, rung, verdict.value if verdict else "", named)
 
     columns = ("#", "id", "speed-up", "interval", "rung", "verdict", "idea")
@@ -104,7 +112,7 @@ def candidates_table(rows: Iterable[CandidateRow]) -> Listing:
                 row.verdict,
                 "" if row.ratio is None else f"{row.ratio:.2f}x",
                 f"{row.spent_s:.2f}",
-                row.note[:40],
+                _cut(row.note, 40),
             )
             for row in rows
         ),

@@ -90,6 +90,14 @@ def test_what_is_no_prose_stands_on_one_line(name: str) -> None:
             assert column in prose or cell in text
 
 
+@pytest.mark.parametrize("name", ["leaderboard", "candidates"])
+def test_a_long_note_is_cut_between_words_and_says_so(name: str) -> None:
+    for *_, note in TABLES[name].rows:
+        *words, end = note.split()
+        assert end == "…"
+        assert words == NOTE.split()[: len(words)]
+
+
 def test_a_name_that_is_too_long_makes_the_line_longer_and_stays_whole() -> None:
     lines = printed(runs_table([run(LONG_TASK, "expired: no work for 24 h")]))
     assert any(LONG_TASK in line and "2026-11-30 10:05" in line for line in lines)

@@ -1,7 +1,8 @@
 """What makes sense next: each step with its price, whether it is allowed, and if not, what is missing. Pure."""
 
+import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kernelgate.budget.model import (
     PASSING,
@@ -17,7 +18,8 @@ from kernelgate.budget.model import (
 from kernelgate.budget.promotion import order_of
 from kernelgate.tools.kit.envelope import NextStep
 
-INTERPRETED = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
+INTERPRETED: Final = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
+RUNG_WORD: Final = re.compile(rf"\b({'|'.join(rung.value for rung in Rung)})\b")
 
 
 class Bearings(NamedTuple):
@@ -140,14 +142,22 @@ def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kin
     if purse.deadline_s_left <= 0:
         return "the run's time is up"
     if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
-        return standing.promotion.missing or standing.promotion.why
+        # The rule names what it would take in a sentence of its own: "A rank 1 or better of 4."
+        needed = in_tools(standing.promotion.missing)
+        return f"it needs {needed[:1].lower()}{needed[1:]}" if needed else in_tools(standing.promotion.why)
     return ""
+
+
+def in_tools(text: str) -> str:
+    """A sentence of the book in the words of its reader: the book speaks of rungs, an agent knows tools."""
+    return RUNG_WORD.sub(lambda found: TOOL_OF_RUNG[Rung(found[0])], text)
 
 
 def cannot_afford(purse: Purse, prices_s: Mapping[Rung, float]) -> str:
     """Stop advice when not even a check is affordable."""
     cheapest = prices_s.get(Rung.check, 0.0)
-    if purse.device_s_left <= 0 or purse.device_s_left < cheapest / 2:
+    left_s = purse.device_s_left + purse.open.device_s  # of what is held, something may come back
+    if left_s <= 0 or left_s < cheapest / 2:
         return "The device seconds are spent: stop, and take the best candidate with list_candidates."
     if purse.deadline_s_left <= 0:
         return "The run's time is up: stop, and take the best candidate with list_candidates."

@@ -1,6 +1,7 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
@@ -11,13 +12,14 @@ from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, RunId
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
 from kernelgate.server import advice
-from kernelgate.server.environment import NoSuchDevice
 from kernelgate.server.gate import Gate
+from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.measure import qualify
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tools.compile import CompileArgs
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import (
     ArtifactRow,
     CandidateRow,
@@ -70,9 +72,8 @@ class ServerBook:
         environment = services.environment(device, task)
         fitness = await qualify(services, task, device, environment)
         if not fitness.fit:
-            raise ToolMistake(
-                f"task {task.name} does not qualify on this device: {'; '.join(fitness.problems).rstrip('.')}."
-            )
+            problems = "; ".join(hidden.problems_told(fitness.problems, task, device.kind))
+            raise ToolMistake(f"task {task.name} does not qualify on this device: {problems.rstrip('.')}.")
         request = RunRequest(
             account=self._account,
             rule=wish.rule,
@@ -183,14 +184,17 @@ class ServerBook:
             ours.cancel_wanted = True
             if ours.request_id is not None:
                 run = await self._services.run(self._account, ours.run_id)
-                device = self._services.device("cpu" if run.device_kind == "cpu" else "")
+                device = self._services.device_of_run(run)
                 await self._services.runner(device).cancel(ours.request_id)
         if await self._services.workshop.wait(ours, wait_s, None) and ours.error is not None:
             raise ours.error
-        return JobView(
+        view = JobView(
             job_id=job_id, state=ours.state, tool=ours.tool, run_id=ours.run_id, candidate_id=ours.candidate_id,
-            stage=ours.stage, done=ours.done, total=ours.total, elapsed_s=ours.elapsed_s, reply=ours.reply,
+            elapsed_s=ours.elapsed_s, reply=ours.reply,
         )  # fmt: skip
+        if ours.ended.is_set():
+            return view
+        return view.model_copy(update={"stage": ours.stage, "done": ours.done, "total": ours.total})
 
     async def _job(self, job_id: JobId) -> JobRecord:
         try:
@@ -210,7 +214,7 @@ class ServerBook:
                 record = await self._job(record.job_id)
         return JobView(
             job_id=record.job_id, state=record.state, tool=record.tool, run_id=record.run_id,
-            candidate_id=record.candidate_id, reply=record.result,
+            candidate_id=record.candidate_id, elapsed_s=elapsed_s(record), reply=record.result,
         )  # fmt: skip
 
     async def next_steps(self, run_id: RunId, candidate_id: CandidateId | None) -> tuple[NextStep, ...]:
@@ -229,6 +233,13 @@ class ServerBook:
     async def head(self) -> str:
         """`seq:hash` of the last event."""
         return await self._services.head()
+
+
+def elapsed_s(record: JobRecord) -> float:
+    """From when a job was asked for to its end; of a lost one to its last sign of life, of a running one to now."""
+    last = record.heartbeat_utc if record.state == "lost" else record.finished_utc
+    end = datetime.now(UTC) if last is None else datetime.fromisoformat(last)
+    return max(0.0, (end - datetime.fromisoformat(record.created_utc)).total_seconds())
 
 
 def granted(wish: RunWish, caps: Budget) -> Budget:
@@ -262,6 +273,7 @@ def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunR
         ratio=timed.ratio if timed else None,
         low=timed.ratio_low if timed else None,
         high=timed.ratio_high if timed else None,
+        ratio_rung=timed.rung.value if timed and timed.ratio is not None else "",
         spent_s=round(sum(result.device_s for result in results), 6),
     )
 

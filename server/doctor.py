@@ -183,6 +183,9 @@ def _memory(host: Host) -> Check:
 def _gpu(host: Host) -> Check:
     if host.gpus:
         found = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in host.gpus) + f", driver {host.gpus[0].driver}"
+        problems = [f"cuda:{index}: {gpu.problem}." for index, gpu in enumerate(host.gpus) if gpu.problem]
+        if problems:
+            return Check(name="gpu", state="warn", found=found, advice=" ".join(problems))
         return Check(name="gpu", state="ok", found=found)
     still = "Without one, PyTorch candidates are timed on the CPU and Triton ones compiled and checked, not timed."
     if host.driver_loaded or host.gpu_problem:

@@ -3,37 +3,29 @@
 import contextlib
 import hashlib
 import platform
-from collections.abc import Generator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from pydantic import JsonValue
 
 import kernelgate.tools
 from kernelgate.budget.model import Amount
 from kernelgate.budget.records import Environment
+from kernelgate.server.gpus import chosen, list_gpus
 from kernelgate.tasks.model import Precision
 from kernelgate.tools.kit.wire import DeviceRef
 
 
-class NoSuchDevice(Exception):
-    """The device that was asked for is not in this host: one sentence with what there is."""
-
-
 def device_of(wish: str, *, threads: int, target: str) -> DeviceRef:
-    """The device of a wish (`cpu`, `cuda`, `cuda:1`; empty: the first GPU, else the CPU); raises `NoSuchDevice`."""
-    if wish == "cpu":
+    """The device of a wish: `cpu`, or a GPU as `gpus.chosen` takes it; empty: the first GPU, else the CPU.
+
+    Raises `NoSuchDevice`.
+    """
+    gpus = () if wish == "cpu" else list_gpus()
+    if wish == "cpu" or not (wish or gpus):
         return DeviceRef(kind="cpu", target=target, threads=threads)
-    gpus = list_gpus()
-    if not wish and not gpus:
-        return DeviceRef(kind="cpu", target=target, threads=threads)
-    index = int(wish.partition(":")[2] or 0)
-    if index >= len(gpus):
-        found = f"{len(gpus)} GPU(s)" if gpus else "no NVIDIA GPU (kernelgate doctor says why)"
-        raise NoSuchDevice(f"device {wish!r} is not here: this host has {found}. Use cpu or a lower index.")
-    gpu = gpus[index]
-    return DeviceRef(kind="cuda", index=index, uid=gpu["uuid"], target=gpu["target"], threads=threads)
+    index, gpu = chosen(wish, gpus)
+    return DeviceRef(kind="cuda", index=index, uid=gpu.uuid, target=gpu.target, threads=threads)
 
 
 def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:
@@ -42,42 +34,6 @@ def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: floa
     if device.kind == "cuda":
         return Amount(calls=calls, gpu_s=seconds, work_s=work_s)
     return Amount(calls=calls, cpu_s=seconds, work_s=work_s)
-
-
-@contextlib.contextmanager
-def _nvml() -> Generator[Any]:
-    """NVML while it is needed, or None where there is no driver."""
-    import pynvml  # type: ignore[import-untyped]  # imported here: a server without a GPU never needs it
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def list_gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA GPUs in CUDA order: uuid, name, target, driver."""
-    with _nvml() as nvml:
-        if nvml is None:
-            return ()
-        found: list[dict[str, str]] = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-            found.append(
-                {
-                    "uuid": nvml.nvmlDeviceGetUUID(handle),
-                    "name": nvml.nvmlDeviceGetName(handle),
-                    "target": f"sm_{major}{minor}",
-                    "driver": nvml.nvmlSystemGetDriverVersion(),
-                }
-            )
-        return tuple(found)
 
 
 def cpu_model() -> str:
@@ -119,9 +75,8 @@ def environment_of(device: DeviceRef, precision: Precision, harness: str) -> Env
         "precision": precision,
     }
     if device.kind == "cuda":
-        absent: dict[str, str] = {}
-        gpu = next((g for g in list_gpus() if g["uuid"] == device.uid), absent)
-        facts |= {"uuid": device.uid, "name": gpu.get("name", ""), "driver": gpu.get("driver", "")}
+        gpu = next((gpu for gpu in list_gpus() if gpu.uuid == device.uid), None)
+        facts |= {"uuid": device.uid, "name": gpu.name if gpu else "", "driver": gpu.driver if gpu else ""}
     else:
         facts |= {"name": cpu_model()}
     return Environment(facts=facts)

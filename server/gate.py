@@ -13,13 +13,8 @@ from pydantic import JsonValue
 
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Rung, UnjudgedReason
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
-from kernelgate.budget.records import (
-    ArtifactInput,
-    CandidateRecord,
-    ResultInput,
-    RunRecord,
-)
-from kernelgate.server import advice
+from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
+from kernelgate.server import advice, own_kernel
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
 from kernelgate.server.passages import (
@@ -28,6 +23,7 @@ from kernelgate.server.passages import (
     cost_of,
     farmed,
     least_of,
+    lends_hidden,
     may_build_on_device,
     refused,
     remaining_of,
@@ -36,12 +32,14 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
+    with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.compile import CompileReport
-from kernelgate.tools.kit.envelope import NextStep, Refusal, reply_model
+from kernelgate.tools.kit import hidden
+from kernelgate.tools.kit.envelope import NextStep, Refusal, held_of, reply_model
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import WorkerReply
@@ -49,7 +47,6 @@ from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
-LOG_ARTIFACT: Final = "output.log"
 BOOKED_LATER: Final = "The work is done: it is booked and charged once the book can be written; then ask again."
 
 
@@ -105,15 +102,17 @@ class Gate:
     async def _running(
         self, tool: AnyMeasuringTool, run: RunRecord, candidate: CandidateRecord, job_id: str, why: str
     ) -> Frozen:
+        remaining = remaining_of(await self._services.purse(run.run_id))
+        held = f" {held_of(remaining)}." if remaining.held_device_s > 0 else ""
         return reply_model(tool.report)(
             status="running",
-            summary=f"{tool.name} is still at work ({why}): call job with this job_id to wait or cancel.",
+            summary=f"{tool.name} is still at work ({why}): call job with this job_id to wait or cancel.{held}",
             run_id=run.run_id,
             candidate_id=candidate.candidate_id,
             rung=tool.rung,
             job_id=job_id,
             next_steps=(NextStep(tool="job", arguments={"job_id": job_id}, why="wait for it, or cancel it"),),
-            remaining=remaining_of(await self._services.purse(run.run_id)),
+            remaining=remaining,
             ledger_head=await self._services.head(),
         )
 
@@ -212,14 +211,15 @@ class Gate:
     ) -> Passage:
         """Twice there was a fault on our side. It is the candidate's if a known good one passes the same work."""
         started = reply.exit.kind != "not_started"
-        if started and await our_side_holds(self._services, door, tool, plan):
-            return await self._settled(door, tool, plan, admitted, reply)
-        await self._release(door, admitted, reply.fault, reply.lease_s)
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
-        raise EnvironmentFault(
-            f"{tool.name} could not run: {reply.fault.rstrip('.')}. Nothing was charged (reference {reference})."
+        fault = hidden.fault_told(
+            reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
         )
+        if started and await our_side_holds(self._services, door, tool, plan):
+            return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
+        await self._release(door, admitted, f"{fault}.", reply.lease_s)
+        raise EnvironmentFault(f"{tool.name} could not run: {fault}. Nothing was charged (reference {reference}).")
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
@@ -252,6 +252,7 @@ class Gate:
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else farmed(tool, reply.fault)
         if isinstance(report, CompileReport) and may_build_on_device(door, report):
             report = await build_on_device(self._services, door, report)
+        report, artifacts = with_output(report, reply.log, plan)
         result = ResultInput(
             rung=rung, verdict=report.verdict, code=report.code, report=report.model_dump(mode="json"),
             score=score_of(tool, report), workload_set=self._services.workload_set(tool, door),
@@ -259,7 +260,6 @@ class Gate:
             prepare_s=reply.prepare_s, wall_s=reply.wall_s,
         )  # fmt: skip
         samples = samples_of(facts) if isinstance(facts, TimingFacts) else ()
-        artifacts = (ArtifactInput(name=LOG_ARTIFACT, data=reply.log.encode("utf-8", "replace")),) if reply.log else ()
         settled: Settled = await self._services.endings.end_hold(
             door.run.run_id, f"the settlement of hold {admitted.hold_seq}",
             lambda ledger: ledger.settle(
@@ -296,7 +296,7 @@ class Gate:
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
             status="refused" if last.refusal is not None else "ok" if last.passed else "failed",
-            summary=last.summary,
+            summary=await self._summary(door, last),
             run_id=door.run.run_id,
             candidate_id=door.candidate.candidate_id,
             rung=last.rung,
@@ -313,3 +313,12 @@ class Gate:
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")
+
+    async def _summary(self, door: Door, last: Passage) -> str:
+        """Of a precise timing also what it is against the user's own kernel: that is the gain that the user sees."""
+        if last.rung is not Rung.precise or not last.passed:
+            return last.summary
+        against = await self._services.ledger.do(
+            lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
+        )
+        return f"{last.summary}; it is {against}" if against else last.summary

@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
-from kernelgate.server.environment import cpu_model, list_gpus, package_version
+from kernelgate.server.environment import cpu_model, package_version
+from kernelgate.server.gpus import Gpu, list_gpus
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.worker.landlock import landlock_abi
 from kernelgate.tools.worker.lease import LEASE_FOLDER
@@ -28,16 +29,6 @@ _UNSHARE: Final = (
 )
 NAMESPACES: Final = {"user": 0x10000000, "mount": 0x00020000, "pid": 0x20000000, "network": 0x40000000}
 """CLONE_NEW… flags of unshare(2)."""
-
-
-class Gpu(Frozen):
-    """One NVIDIA GPU as NVML tells it."""
-
-    uuid: str
-    name: str
-    target: str
-    """Architecture, such as sm_90."""
-    driver: str
 
 
 class Folder(Frozen):
@@ -124,7 +115,7 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
         "pynvml"
     )  # only here, as a value: it is wanted for its exception, and has no types
     try:
-        return tuple(Gpu.model_validate(gpu) for gpu in list_gpus()), ""
+        return list_gpus(), ""
     except nvml.NVMLError as error:
         return (), str(error)
 

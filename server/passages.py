@@ -4,15 +4,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
-from kernelgate.budget.records import ResultRecord, SampleInput, Score
+from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
+from kernelgate.server import advice
 from kernelgate.server.services import AnyMeasuringTool, Door
-from kernelgate.tasks.model import canonical_json
+from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
 from kernelgate.tools.kit.wire import WorkerReply
+from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
 
+LOG_ARTIFACT: Final = "output.log"
 LEAST_HOLD_S: Final = 0.05
 """With less left than this a call is refused: nothing can be measured in it."""
 
@@ -39,6 +43,7 @@ def remaining_of(purse: Purse) -> Remaining:
     """What a purse still allows."""
     return Remaining(
         device_s=purse.device_s_left,
+        held_device_s=purse.open.device_s,
         deadline_s=purse.deadline_s_left,
         override_calls=purse.overrides_left,
         **{f"{rung.value}_calls": purse.calls_left(rung) for rung in Rung},
@@ -63,6 +68,22 @@ def build_limit_s(tool: AnyMeasuringTool, door: Door) -> float:
     return EXTENSION_LIMIT_S if door.candidate.language == "cuda" else tool.limit_s
 
 
+def lends_hidden(plan: Frozen) -> bool:
+    """Whether a call by this plan lends hidden inputs to the candidate."""
+    return isinstance(plan, PrecisePlan) and plan.held_out
+
+
+def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungReport, tuple[ArtifactInput, ...]]:
+    """A report and what the candidate printed, as an artifact; or the sentence that it is not kept."""
+    if not output:
+        return report, ()
+    if not lends_hidden(plan):
+        return report, (ArtifactInput(name=LOG_ARTIFACT, data=output.encode("utf-8", "replace")),)
+    if isinstance(report, PreciseReport):
+        report = report.model_copy(update={"log": f"{report.log}\n{hidden.OUTPUT_NOT_KEPT}".lstrip()})
+    return report, ()
+
+
 def least_of(hold: Amount) -> Amount:
     """The least of a hold for which a call is worth starting."""
     if hold.gpu_s > 0:
@@ -71,9 +92,10 @@ def least_of(hold: Amount) -> Amount:
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:
-    """A refusal as a passage: it costs nothing."""
-    refusal = Refusal(kind=kind, why=why, missing=missing)
-    return Passage(rung, None, f"refused ({kind}): {why}", None, refusal, Cost(free_because="a refusal costs nothing"))
+    """A refusal as a passage, in the words of its reader: it costs nothing."""
+    refusal = Refusal(kind=kind, why=advice.in_tools(why), missing=advice.in_tools(missing))
+    summary = f"refused ({kind}): {refusal.why}"
+    return Passage(rung, None, summary, None, refusal, Cost(free_because="a refusal costs nothing"))
 
 
 def replayed(tool: AnyMeasuringTool, stored: ResultRecord) -> Passage:

@@ -11,6 +11,7 @@ from kernelgate.budget.errors import BookNotFound, NotABook
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
+from kernelgate.server import own_kernel
 from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
@@ -40,6 +41,9 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
                 return 0
             console.print(runs_table([run]))
             console.print(leaderboard_table(report.leaderboard(ledger, run_id)))
+            incumbent = ledger.incumbent(run_id)
+            if incumbent is not None and (against := own_kernel.compared(ledger, run, incumbent.candidate_id)):
+                console.print(f"The best, {incumbent.candidate_id}, is {against}.")
             records = ledger.candidates(run_id, order="oldest", limit=1000)
             console.print(
                 candidates_table(row_of(record, ledger.results(record.candidate_id), run) for record in records)
@@ -68,7 +72,8 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             candidate = ledger.candidate(incumbent.candidate_id)
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
-            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head())
+            against = own_kernel.compared(ledger, run, candidate.candidate_id)
+            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), against)
         if result.verdict is not Verdict.faster:
             say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")
         text = header + candidate.files[ENTRY_FILE]
@@ -88,7 +93,9 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
     return guarded(writing)
 
 
-def evidence(run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head) -> str:
+def evidence(
+    run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head, against_own: str = ""
+) -> str:
     """Comment lines: what was measured, where, and the head hash that anchors it."""
     where = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()) if value not in ("", None))
     floor = float(str(result.report.get("floor", 0.0)))
@@ -96,6 +103,7 @@ def evidence(run: RunRecord, result: ResultRecord, environment: dict[str, object
         f"{result.candidate_id} of {run.run_id}, task {run.task_name} (digest {run.task_digest[:12]})",
         f"{result.verdict}: {result.ratio:.4f}x as fast as the baseline",
         f"95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x, noise floor {floor:.2%}",
+        *([f"it is {against_own}"] if against_own else []),
         "memory that either side frees stays with its process while it is timed: first touches of pages do not count",
         f"worst workload: {worst_workload(result.report)}",
         f"measured {result.created_utc} in environment {run.environment_id}: {where}",

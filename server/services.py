@@ -26,11 +26,13 @@ from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha2
 from kernelgate.tasks.qualify import Qualification, judge_task
 from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.runner import Runner, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
@@ -141,7 +143,7 @@ class Services:
         self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None
     ) -> Door:
         """The climb of a candidate, on the task as it stood when the run began."""
-        device = self._device_of_run(run)
+        device = self.device_of_run(run)
         target = target_of(device, self.harness)
 
         def looking(ledger: Ledger) -> Task:
@@ -167,14 +169,9 @@ class Services:
             override_reason=override_reason,
         )
 
-    def _device_of_run(self, run: RunRecord) -> DeviceRef:
+    def device_of_run(self, run: RunRecord) -> DeviceRef:
         """The same device by UUID, whatever its index is now; raises `NoSuchDevice`."""
-        device = self.device("cpu" if run.device_kind == "cpu" else "cuda")
-        index = 0
-        while device.uid != run.device_uid:
-            index += 1
-            device = self.device(f"cuda:{index}")
-        return device
+        return self.device("cpu" if run.device_kind == "cpu" else run.device_uid)
 
     def workload_set(self, tool: AnyMeasuringTool, door: Door) -> str:
         """Names what a rung runs, so that results over other workloads are never taken for the same."""
@@ -186,6 +183,8 @@ class Services:
         """The plan of a rung, with what only the server knows."""
         if tool.rung is Rung.check:
             return CheckPlan(smallest_only=_interpreted(door))
+        if tool.rung is Rung.precise:
+            return PrecisePlan(held_out=hidden.exist_on(door.task, door.device.kind))
         plan: Frozen = tool.plan()
         return plan
 

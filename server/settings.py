@@ -18,7 +18,7 @@ QUEUE_LIMIT_S: Final = 120.0
 
 
 MAX_CPU_THREADS: Final = 256
-DEVICE_NAME: Final = re.compile(r"(cpu|cuda(:\d{1,3})?)?", re.ASCII)
+DEVICE_NAME: Final = re.compile(r"(cpu|cuda(:\d{1,3})?|GPU-[0-9a-f-]{1,40})?", re.ASCII)
 
 
 class SettingsError(Exception):
@@ -89,7 +89,9 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
 def checked_device(wish: str, source: str) -> str:
     """The name of a device as it was given; raises `SettingsError` for one that no host has."""
     if DEVICE_NAME.fullmatch(wish) is None:
-        raise SettingsError(f"{source}={wish} names no device: use cpu, cuda or cuda:N (N counts the GPUs from 0)")
+        raise SettingsError(
+            f"{source}={wish} names no device: use cpu, cuda or cuda:N (N counts the GPUs from 0), or a GPU's UUID"
+        )
     return wish
 
 

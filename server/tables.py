@@ -15,8 +15,8 @@ from kernelgate.budget.report import FunnelRow, LeaderboardRow, Savings
 from kernelgate.tasks.catalogue import TaskEntry
 from kernelgate.tools.kit.book import CandidateRow
 
-PROSE: Final = frozenset({"idea", "title", "state", "client"})
-"""Columns that wrap between words. Names, ids, numbers, times and words of a closed list stay whole."""
+PROSE: Final = frozenset({"idea", "title", "state", "client", "verdict", "speed-up"})
+"""Columns that wrap between words; names, ids and times stay on one line."""
 LONGEST_WORD: Final = 24
 """A word of prose that is longer may be broken: some are addresses or code."""
 GAP: Final = 2
@@ -82,7 +82,9 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
     """The timed candidates, best first. A ratio above 1 is faster than the baseline."""
 
     def line(row: LeaderboardRow) -> tuple[str, ...]:
-        verdict = row.precise_verdict or row.quick_verdict
+        verdict = (row.precise_verdict or row.quick_verdict or "") + (
+            " at precise" if row.precise_verdict and row.precise_ratio is None else ""
+        )
         ratio, low, high = (
             (row.precise_ratio, row.precise_low, row.precise_high)
             if row.precise_ratio is not None
@@ -92,7 +94,7 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
         interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
         rung = "precise" if row.precise_ratio is not None else "quick"
         named = (names or {}).get(row.candidate_id) or _cut(row.note, 60)
-        return (str(row.place), row.candidate_id, speed, interval, rung, verdict.value if verdict else "", named)
+        return (str(row.place), row.candidate_id, speed, interval, rung, verdict, named)
 
     columns = ("#", "id", "speed-up", "interval", "rung", "verdict", "idea")
     return Listing("Leaderboard (baseline time / candidate time)", columns, tuple(map(line, rows)))
@@ -110,13 +112,18 @@ def candidates_table(rows: Iterable[CandidateRow]) -> Listing:
                 row.parent_id or "",
                 row.furthest,
                 row.verdict,
-                "" if row.ratio is None else f"{row.ratio:.2f}x",
+                "" if row.ratio is None else f"{row.ratio:.2f}x" + _from_below(row),
                 f"{row.spent_s:.2f}",
                 _cut(row.note, 40),
             )
             for row in rows
         ),
     )
+
+
+def _from_below(row: CandidateRow) -> str:
+    """Says where a ratio is from that the furthest rung did not give."""
+    return "" if row.ratio_rung == row.furthest else f" ({row.ratio_rung})"
 
 
 def funnel_table(rows: Iterable[FunnelRow]) -> Listing:

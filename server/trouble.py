@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from kernelgate.budget.errors import LedgerError
 from kernelgate.server.clients import ConfigError
-from kernelgate.server.environment import NoSuchDevice
+from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.settings import SettingsError
 from kernelgate.tasks.taskfile import TaskError
 

@@ -31,6 +31,7 @@ class Job:
     candidate_id: CandidateId | None
     key: str
     started_s: float = field(default_factory=time.monotonic)
+    ended_s: float | None = None
     state: JobState = "running"
     stage: str = "starting"
     done: int = 0
@@ -47,8 +48,8 @@ class Job:
 
     @property
     def elapsed_s(self) -> float:
-        """Since it was started."""
-        return time.monotonic() - self.started_s
+        """Since it was started, up to its end."""
+        return (time.monotonic() if self.ended_s is None else self.ended_s) - self.started_s
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Note how far it is and wake who waits."""
@@ -90,8 +91,9 @@ class Workshop:
             job.error = error
             job.state = "done"
         finally:
+            job.ended_s = time.monotonic()
             job.ended.set()
-            job.progress("ended", job.done, job.total)
+            job.progress("", 0, 0)
 
     async def wait(self, job: Job, wait_s: float, on_progress: OnProgress | None) -> bool:
         """Until the job has ended (True) or the time is up (False); reports progress and heartbeats meanwhile."""

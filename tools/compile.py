@@ -40,7 +40,8 @@ class CompileArgs(Frozen):
     note: Annotated[str, Field(max_length=2000)] = ""
     """Your hypothesis: what should make it faster."""
     up_to: UpTo = "compile"
-    """Climb on to this rung; stops at the first that refuses or fails."""
+    """Climb on to this rung; stops at the first that refuses or fails. Then `rung`, `verdict` and `summary` are of the
+    last rung tried, `last_report` is its report, `report` is compile's."""
     override_reason: OverrideReason | None = None
     """With `up_to`: promote against the rule, out of the small exploration purse."""
     wait_s: WaitSeconds = 40.0

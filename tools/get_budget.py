@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Rung, RunId, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, RunView
-from kernelgate.tools.kit.envelope import Answer
+from kernelgate.tools.kit.envelope import Answer, held_of
 from kernelgate.tools.kit.spec import BookTool
 
 
@@ -41,8 +41,9 @@ async def answer(book: Book, args: GetBudgetArgs) -> BudgetReport:
     run = await book.run(args.run_id)
     rungs = tuple(_rung_budget(run, rung) for rung in (*LADDER, Rung.profile))
     bought = ", ".join(f"{row.affordable_calls} {row.tool}" for row in rungs[1:])
+    held = f" {held_of(run.remaining)}." if run.remaining.held_device_s > 0 else ""
     return BudgetReport(
-        summary=f"{run.remaining.device_s:.2f} {run.device_unit} left, which buys {bought} (each alone).",
+        summary=f"{run.remaining.device_s:.2f} {run.device_unit} left, which buys {bought} (each alone).{held}",
         run=run,
         rungs=rungs,
         next_steps=await book.next_steps(run.run_id, None),

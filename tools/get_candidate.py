@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
-from kernelgate.budget.model import CandidateId
+from kernelgate.budget.model import TOOL_OF_RUNG, CandidateId, Rung
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, CandidateView, TextPage, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
@@ -46,7 +46,9 @@ async def answer(book: Book, args: GetCandidateArgs) -> CandidateDetails:
     elif args.grep or args.offset:
         raise ToolMistake("offset and grep need text: the name of a source file or artifact of the candidate.")
     row = view.row
-    ratio = f", {row.ratio:.3f}x" if row.ratio is not None else ""
+    ratio = "" if row.ratio is None else f", {row.ratio:.3f}x"
+    if row.ratio_rung != row.furthest and ratio:
+        ratio += f" by {TOOL_OF_RUNG[Rung(row.ratio_rung)]} before"
     return CandidateDetails(
         summary=f"{row.candidate_id} of {view.run_id}: {row.furthest or 'new'} {row.verdict}{ratio}".rstrip(),
         candidate=view,

@@ -6,17 +6,19 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, JsonValue
 
 from kernelgate.budget.model import as_tuple
-from kernelgate.tasks.model import Frozen, Override, Precision, Task, Tolerance, Workload
+from kernelgate.tasks.model import DeviceKind, Frozen, Override, Precision, Task, Tolerance, Workload
 from kernelgate.tasks.source import halvable_constants, used_constants
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import Book
 from kernelgate.tools.kit.envelope import Answer, NextStep, WorkloadView
 from kernelgate.tools.kit.spec import BookTool
 
+KINDS: Final[tuple[DeviceKind, ...]] = ("cpu", "cuda")
 CANDIDATE_FORM: Final = (
     "candidate.py defines class ModelNew(torch.nn.Module) with the constructor and forward of Model. Name parameters "
     "as Model does, or create them in the same order, so that both get the same weights. It may use torch, Triton or "
     "inline CUDA and bring more files. It must not change its inputs. It is judged on secret inputs, on all workloads "
-    "and on hidden shapes."
+    "of its device"
 )
 
 
@@ -46,7 +48,7 @@ class TaskDetails(Answer):
     """The reference file: Model, get_inputs, get_init_inputs."""
     workloads: Annotated[tuple[PublicWorkload, ...], BeforeValidator(as_tuple)]
     held_out_workloads: int
-    """Hidden shapes, judged at precise_time."""
+    """Hidden shapes, judged at precise_time; of all devices together, like the public ones."""
     tolerances: dict[str, Tolerance]
     """Per dtype: |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
     distributions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
@@ -63,7 +65,7 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     task = await book.task(args.task)
     public = [workload for workload in task.workloads if not workload.held_out]
     return TaskDetails(
-        summary=f"{task.title}: {len(public)} public workloads, {len(task.workloads) - len(public)} hidden ones.",
+        summary=f"{task.title}: " + "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS) + ".",
         name=task.name,
         title=task.title,
         digest=task.digest,
@@ -76,7 +78,7 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         languages=task.languages,
         baselines=task.baselines,
         own_kernel=task.baseline_kernel,
-        candidate_form=CANDIDATE_FORM,
+        candidate_form=CANDIDATE_FORM + (" and on hidden shapes." if len(public) < len(task.workloads) else "."),
         next_steps=(NextStep(tool="start_run", arguments={"task": task.name}, why="open a run with a budget"),),
         ledger_head=await book.head(),
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kernelgate.budget.model import RunId, as_tuple
+from kernelgate.budget.model import Rung, RunId, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import Book, CandidateRow
 from kernelgate.tools.kit.envelope import Answer
@@ -16,7 +16,7 @@ class ListCandidatesArgs(Frozen):
 
     run_id: RunId
     order: Literal["best", "newest", "oldest"] = "best"
-    """`best`: precisely timed ones first, by ratio."""
+    """`best`: precisely timed ones first, by ratio; failed ones last."""
     limit: int = Field(default=20, ge=1, le=200)
     offset: int = Field(default=0, ge=0)
 
@@ -29,8 +29,11 @@ class CandidateList(Answer):
 
 
 def _rank(row: CandidateRow) -> tuple[int, float]:
-    dearness = {"precise": 0, "quick": 1}.get(row.furthest, 2) if row.ratio is not None else 3
-    return dearness, -(row.ratio or 0.0)
+    """By the rung that the ratio is from; one that failed behind it is no best candidate, whatever it read there."""
+    if row.ratio is None:
+        return 3, 0.0
+    failed = row.ratio_rung != row.furthest and row.verdict != Verdict.no_sample_left
+    return 2 if failed else {Rung.precise.value: 0}.get(row.ratio_rung, 1), -row.ratio
 
 
 async def answer(book: Book, args: ListCandidatesArgs) -> CandidateList:

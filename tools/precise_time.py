@@ -7,8 +7,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.arguments import PromotionArgs
 from kernelgate.tools.kit.bench import Bench
+from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.statistics import Bounds
@@ -47,6 +49,7 @@ class PrecisePlan(Frozen):
     """Largest gap that this device makes of the baseline against itself (A/A)."""
     looks: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = LOOKS
     held_out: bool = True
+    """Whether hidden workloads are run: then nothing that the candidate prints is kept (see `kit/hidden.py`)."""
 
 
 class PreciseReport(RungReport):
@@ -129,6 +132,8 @@ def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> Pre
     if failure is not None or facts is None:
         assert failure is not None
         log = facts.fault.log if facts and facts.fault else ""
+        if _may_have_seen_hidden(facts, plan):
+            failure, log = _untold(failure, facts), ""
         return PreciseReport(verdict=failure.verdict, code=failure.code, summary=failure.summary, log=log)
     for timing in facts.timings:
         if beaten := impossible(timing, facts.ceilings):
@@ -136,6 +141,18 @@ def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> Pre
         if contradiction := forged(timing):
             return PreciseReport(verdict=Verdict.suspicious, code="TIMER_PATCH", summary=contradiction)
     return _classified(facts, plan)
+
+
+def _may_have_seen_hidden(facts: TimingFacts | None, plan: PrecisePlan) -> bool:
+    """Whether hidden inputs may have been lent: they come last, so only once one of them stands among the timings."""
+    return plan.held_out if facts is None else any(timing.workload.held_out for timing in facts.timings)
+
+
+def _untold(failure: Failure, facts: TimingFacts | None) -> Failure:
+    last = facts.timings[-1] if facts is not None else None
+    failed = last is not None and last.fault is not None and last.workload.held_out
+    where = public_names(facts.timings)[-1] if facts is not None and failed else ""
+    return hidden.untold(failure, last.fault if last is not None else None, where)
 
 
 def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
@@ -216,8 +233,9 @@ TOOL: Final = MeasuringTool(
         "Is a candidate faster than the baseline, and by how much? Random-order pairs on every workload, hidden ones "
         "too, timed outputs verified, until the class is certain: faster, same, slower, ambiguous. Guarded by the "
         "run's rule: only candidates that quick_time ranked well may enter; a refusal says what is missing, and "
-        "override_reason spends the small exploration purse. Costs 1-20 device seconds on a CPU, about 0.1-1 per "
-        "workload on a GPU. May answer with a job_id: then call job."
+        "override_reason spends the small exploration purse. Where hidden shapes run, no output is kept and no error "
+        "text told. Costs 1-20 device seconds on a CPU, about 0.1-1 per workload on a GPU. May answer with a job_id: "
+        "then call job."
     ),
     rung=Rung.precise,
     args=PromotionArgs,

@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints
 
 from kernelgate.budget.model import Budget
 from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import Book, RunView, RunWish
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
@@ -41,7 +42,7 @@ class RunStarted(Answer):
 
 
 async def answer(book: Book, args: StartRunArgs) -> RunStarted:
-    """Open the run, or return the one of that key."""
+    """Open the run, or return the one of that key; blocks while the task qualifies and its own kernel climbs."""
     wished = {
         name: value
         for name, value in (
@@ -61,11 +62,12 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
             idempotency_key=args.idempotency_key,
         )
     )
+    shapes = hidden.counted(await book.task(args.task), "cpu" if run.device == "cpu" else "cuda")
     own = await book.candidates(run.run_id)
     first = f" Your own kernel is {own[0].candidate_id}: {own[0].verdict or 'not judged'}." if own else ""
     return RunStarted(
         summary=(
-            f"{run.run_id} on {run.task}, device {run.device}, rule {run.rule}: "
+            f"{run.run_id} on {run.task}, device {run.device} with {shapes}, rule {run.rule}: "
             f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
             f"to spend.{first} Submit a candidate with compile."
         ),
@@ -80,8 +82,10 @@ TOOL: Final = BookTool(
     title="Start a run",
     description=(
         "Open an optimisation run of one task: grants a budget (device seconds, calls per rung) and fixes the rule "
-        "that promotes candidates. The first run of a task checks that the task itself is sound (some seconds, free). "
-        "Returns run_id, needed by compile. A run lives until it is closed or idle for 24 h."
+        "that promotes candidates. Returns run_id, needed by compile. May take long, and has no job_id: the first run "
+        "of a task checks that the task itself is sound (seconds, at most two minutes; free), and the user's own "
+        "kernel, if the task names one, first climbs to precise_time (some 15 s on a CPU, charged). A run lives until "
+        "it is closed or idle for 24 h."
     ),
     args=StartRunArgs,
     report=RunStarted,

@@ -11,7 +11,8 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from kernelgate.server.environment import cpu_model, list_gpus, package_version
+from kernelgate.server.environment import cpu_model, package_version
+from kernelgate.server.gpus import list_gpus
 from kernelgate.tasks.model import Frozen
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "measurements"
@@ -61,10 +62,10 @@ def read_measurement(path: Path) -> MeasurementFile:
 
 def measured_host(*, on_gpu: bool) -> MeasuredHost:
     """This host; on a GPU its first one."""
-    gpu = list_gpus()[0] if on_gpu else {"name": "cpu", "driver": ""}
+    gpu = list_gpus()[0] if on_gpu else None
     return MeasuredHost(
-        device=gpu["name"],
-        driver=gpu["driver"],
+        device=gpu.name if gpu else "cpu",
+        driver=gpu.driver if gpu else "",
         cpu=cpu_model(),
         python=platform.python_version(),
         torch=package_version("torch"),

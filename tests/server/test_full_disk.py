@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from going_well import correct
 from live_server import forward
 from mcp import Client
-from test_gate import correct, scripted
+from test_gate import scripted
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import BookDiskFull

@@ -1,15 +1,15 @@
 """The gate over a worker that does what the test says: faults, estimates that were too small, purses that end."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import FakeRunner
+from going_well import Answer, built, correct, qualified
 from live_server import forward
 from mcp import Client
-from pydantic import JsonValue
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
@@ -22,33 +22,6 @@ from kernelgate.tools.kit.runner import OnProgress
 from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
 
 pytestmark = pytest.mark.anyio
-Answer = Callable[[WorkerRequest], WorkerReply]
-REFERENCE = {
-    "finite": True, "deterministic": True, "output_std": 1.0, "bytes_needed": 1000,
-}  # fmt: skip
-
-
-def finished(request: WorkerRequest, facts: JsonValue, **more: Any) -> WorkerReply:
-    return WorkerReply(request_id=request.request_id, facts=facts, exit=ChildExit(kind="finished"), **more)
-
-
-def qualified(request: WorkerRequest) -> WorkerReply:
-    names = [(w.name, d) for w in request.task.workloads_on("cpu", held_out=True) for d in request.task.distributions]
-    references: list[JsonValue] = [{"workload": w, "distribution": d, **REFERENCE} for w, d in names]
-    trials: list[JsonValue] = [
-        {"mutant": "zeros", "workload": w, "distribution": d, "passes": False} for w, d in names
-    ]  # fmt: skip
-    return finished(request, {"references": references, "trials": trials})
-
-
-def built(request: WorkerRequest) -> WorkerReply:
-    trace = {"on": "fake_cpu", "workloads": ["64x256"], "complete": True}
-    return finished(request, {"trace": trace}, wall_s=0.2)
-
-
-def correct(request: WorkerRequest, **more: Any) -> WorkerReply:
-    comparison = {"workload": "64x256", "distribution": "normal", "problem": "none"}
-    return finished(request, {"comparisons": [comparison], "planned": 1}, **{"lease_s": 0.5, "wall_s": 0.6, **more})
 
 
 class HangingRunner(FakeRunner):

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from kernelgate.tools.kit.wire import DeviceRef
@@ -19,7 +20,7 @@ from kernelgate.tools.worker.parts import Versions
 from kernelgate.tools.worker.sealed import Sealed
 
 
-def preload(device: DeviceRef) -> Versions:
+def preload(device: DeviceRef, shared_cache: Path) -> Versions:
     if os.environ.get("PATH", "").endswith(":/second-thread") and "--resumed" not in sys.argv:
         # A library that starts a thread behind the supervisor's back, at the first fork after the imports.
         os.register_at_fork(after_in_parent=_start_thread_once())
@@ -45,6 +46,16 @@ def candidate_serve(conn: socket.socket, start: dict[str, Any]) -> None:
         except Exception as error:  # noqa: BLE001  whatever the test function raised is the answer
             answer = f"{type(error).__name__}: {error}"
         frames.send(conn, {"answer": answer})
+
+
+def candidate_warm() -> None:
+    if Path("candidate/cold.py").exists():
+        raise RuntimeError("no device")
+    Path("warmed").touch()
+
+
+def warms_up(device: DeviceRef) -> bool:
+    return os.environ.get("PATH", "").endswith(":/warms-up")
 
 
 def referee_serve(control: socket.socket) -> None:

@@ -4,6 +4,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from kernelgate.tasks.model import Candidate, Task, Workload
 from kernelgate.tools.kit.runner import SupervisorOptions, SupervisorRunner
 from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
@@ -41,3 +43,12 @@ def make_runner(state_dir: Path, **options: Any) -> SupervisorRunner:
 
 def ignore(progress: object) -> None:
     """For those who do not care how far a call is."""
+
+
+async def gone(pidfds: list[int], limit_s: float) -> bool:
+    """Whether all processes end within the limit."""
+    with anyio.move_on_after(limit_s):
+        for descriptor in pidfds:
+            await anyio.wait_readable(descriptor)
+        return True
+    return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from supervised import ignore, make_request, make_runner
+from supervised import gone, ignore, make_request, make_runner
 
 import kernelgate
 from kernelgate.tools.kit.runner import SupervisorRunner
@@ -68,15 +68,6 @@ def start_server(folder: Path) -> "subprocess.Popen[str]":
 
 def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-async def gone(pidfds: list[int], limit_s: float) -> bool:
-    """Whether all processes end within the limit."""
-    with anyio.move_on_after(limit_s):
-        for descriptor in pidfds:
-            await anyio.wait_readable(descriptor)
-        return True
-    return False
 
 
 async def test_a_killed_supervisor_leaves_no_orphan(runner: SupervisorRunner, tmp_path: Path) -> None:

@@ -73,9 +73,11 @@ class CandidateRow(Frozen):
     verdict: str = ""
     """Of that rung."""
     ratio: float | None = None
-    """Baseline time / candidate time at the dearest timing rung: above 1 is faster."""
+    """Baseline time / candidate time at the dearest timing rung that gave one: above 1 is faster."""
     low: float | None = None
     high: float | None = None
+    ratio_rung: str = ""
+    """The rung that the ratio is from: `quick` although `furthest` is `precise`, where it failed there."""
     spent_s: float = 0.0
 
 
@@ -133,7 +135,7 @@ class Book(Protocol):
         ...
 
     async def start_run(self, wish: RunWish) -> RunView:
-        """Qualify the task if nobody did in this environment, then open a run (or return the one of that key)."""
+        """Open a run (or return the one of that key) on a qualified task; returns once its own kernel has climbed."""
         ...
 
     async def run(self, run_id: RunId) -> RunView:

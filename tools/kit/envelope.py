@@ -38,6 +38,8 @@ class Remaining(Frozen):
     """What the run may still spend."""
 
     device_s: float
+    held_device_s: float = 0.0
+    """Held for calls that run now, so not in `device_s`; what they do not use comes back."""
     deadline_s: float
     compile_calls: int
     check_calls: int
@@ -46,6 +48,11 @@ class Remaining(Frozen):
     profile_calls: int
     override_calls: int
     """Promotions against the rule, each with a written reason (`override_reason`)."""
+
+
+def held_of(remaining: Remaining) -> str:
+    """What is held, for a summary."""
+    return f"{remaining.held_device_s:.2f} device seconds are held for work that runs: what it does not use comes back"
 
 
 class NextStep(Frozen):
@@ -94,10 +101,11 @@ class RungReply(Frozen, Generic[ReportT]):
     rung: Rung
     """The rung that this reply is about: with `up_to`, the last one tried."""
     verdict: Verdict | None = None
+    """Of `rung`, like `status` and `summary`."""
     report: ReportT | None = None
-    """The report of the tool's own rung."""
+    """The report of the tool's own rung: with `up_to` still that of compile, whatever `rung` is."""
     last_report: dict[str, JsonValue] | None = None
-    """The report of `rung`, where that is not the tool's own."""
+    """The report of `rung`, where that is not the tool's own: with `up_to` it is the one that `verdict` is from."""
     refusal: Refusal | None = None
     job_id: JobId | None = None
     """Of running work: `job` waits for it or cancels it."""
@@ -141,9 +149,11 @@ class JobView(Frozen):
     run_id: RunId
     candidate_id: CandidateId | None
     stage: str = ""
-    done: int = 0
-    total: int = 0
+    """Of running work, like the next two; unknown where another server process does it."""
+    done: int | None = None
+    total: int | None = None
     elapsed_s: float = Field(default=0.0, ge=0)
+    """Since it was asked for; of ended work up to its end."""
     reply: dict[str, JsonValue] | None = None
     """Of finished work: the tool's reply."""
 

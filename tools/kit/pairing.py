@@ -95,10 +95,12 @@ def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:
     return WorkloadTiming(workload=workload, prepared=prepared)
 
 
-def measure_pairs(bench: Bench, timing: WorkloadTiming, until: int, deadline_s: float) -> WorkloadTiming:
+def measure_pairs(
+    bench: Bench, timing: WorkloadTiming, until: int, deadline_s: float, block_us: float = BLOCK_US
+) -> WorkloadTiming:
     """Add pairs up to a number of them, or until `time.perf_counter()` passes the deadline; stops at a failure."""
     assert timing.prepared is not None
-    calls = _calls(timing.prepared, MAX_CUDA_CALLS if bench.device.kind == "cuda" else MAX_CALLS)
+    calls = _calls(timing.prepared, MAX_CUDA_CALLS if bench.device.kind == "cuda" else MAX_CALLS, block_us)
     pairs = list(timing.pairs)
     while len(pairs) < until and time.perf_counter() < deadline_s:
         outcome = _pair(bench, calls, verify=not pairs or bench.secret.random() < VERIFY_SHARE)
@@ -112,9 +114,9 @@ def measure_pairs(bench: Bench, timing: WorkloadTiming, until: int, deadline_s: 
     return timing.model_copy(update={"pairs": tuple(pairs)})
 
 
-def _calls(prepared: Prepared, most: int) -> int:
+def _calls(prepared: Prepared, most: int, block_us: float) -> int:
     slower_us = max(prepared.candidate_us, prepared.baseline_us, 1.0)
-    return max(1, min(most, round(BLOCK_US / slower_us)))
+    return max(1, min(most, round(block_us / slower_us)))
 
 
 def _pair(bench: Bench, calls: int, *, verify: bool) -> Pair | Fault:

@@ -44,8 +44,10 @@ class WorkloadRatio(Frozen):
     """The same by the referee's clock, which a candidate cannot touch; None if too few pairs."""
     outside_low: float | None = None
     outside_high: float | None = None
-    candidate_us: float
-    baseline_us: float
+    candidate_us: float | None = None
+    """None of a held-out workload, like the next one and the bound: they say how large it is, and this one is a claim
+    of the candidate, which could put anything into its digits."""
+    baseline_us: float | None = None
     pairs: int
     bound_us: float | None = None
     """Least time that the task's bytes and operations need at the device's measured ceilings."""
@@ -83,6 +85,7 @@ def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> Wo
     if own is None:
         return None
     outside = timing.outside_bounds(0.95)
+    public = not timing.workload.held_out
     return WorkloadRatio(
         workload=name,
         ratio=own.median,
@@ -91,10 +94,10 @@ def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> Wo
         outside_ratio=outside.median if outside else None,
         outside_low=outside.low if outside else None,
         outside_high=outside.high if outside else None,
-        candidate_us=timing.candidate_us(),
-        baseline_us=timing.baseline_us(),
+        candidate_us=timing.candidate_us() if public else None,
+        baseline_us=timing.baseline_us() if public else None,
         pairs=len(timing.pairs),
-        bound_us=bound_us(timing.workload, ceilings, cached=False) if ceilings else None,
+        bound_us=bound_us(timing.workload, ceilings, cached=False) if ceilings and public else None,
     )
 
 
@@ -149,29 +152,33 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
 
 
 def forged(timing: WorkloadTiming) -> str:
-    """The two numbers of a claim that the referee's clock contradicts; empty if it does not."""
+    """How the referee's clock contradicts a claim, with both numbers of a public workload; empty if it does not."""
     gap = timing.unclaimed_us(0.998)
     error_us = timing.prepared.outside_error_us if timing.prepared is not None else 0.0
     if gap is None or gap.low <= error_us + FORGED_SHARE * timing.candidate_us():
         return ""
+    if timing.workload.held_out:
+        return "on a hidden workload its own clock contradicts the referee's"
     outside = timing.candidate_us() + gap.median
     return f"its own clock says {timing.candidate_us():,.0f} µs a call, the referee's {outside:,.0f} µs"
 
 
 def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:
-    """The two numbers of a claim that beats physics; empty if it does not."""
+    """How a claim beats physics, with both numbers of a public workload; empty if it does not."""
     if ceilings is None or not timing.pairs:
         return ""
     least = bound_us(timing.workload, ceilings, cached=True)
     claimed = timing.candidate_us()
     if claimed >= least * PHYSICS_SLACK:
         return ""
+    if timing.workload.held_out:
+        return "it claims less time on a hidden workload than its bytes and operations need"
     return f"it claims {claimed:.3g} µs where its bytes and operations need {least:.3g} µs"
 
 
 def stop_advice(ratios: Sequence[WorkloadRatio]) -> str:
-    """Said when each workload runs within 5 % of its bound."""
-    bounds = [r for r in ratios if r.bound_us]
-    if bounds and all(r.candidate_us <= (r.bound_us or 0.0) * NEAR_BOUND for r in bounds):
-        return "Every workload runs within 5 % of the roofline bound: stop, there is nothing left to gain."
+    """Said when each public workload runs within 5 % of its bound."""
+    shown = [(r.candidate_us, r.bound_us) for r in ratios if r.candidate_us is not None and r.bound_us]
+    if shown and all(candidate_us <= bound * NEAR_BOUND for candidate_us, bound in shown):
+        return "Every public workload runs within 5 % of the roofline bound: stop, there is nothing left to gain."
     return ""

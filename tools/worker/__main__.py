@@ -13,9 +13,10 @@ from pathlib import Path
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import confine, frames, landlock, processes
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S
-from kernelgate.tools.worker.children import CannotFork
+from kernelgate.tools.worker.folders import shared_cache
 from kernelgate.tools.worker.lease import LEASE_FOLDER
 from kernelgate.tools.worker.parts import Parts, Versions, load_parts
+from kernelgate.tools.worker.plans import CannotFork
 from kernelgate.tools.worker.supervisor import QUEUE_LIMIT_S, Settings, Supervisor, Unanswered
 from kernelgate.tools.worker.survey import Survey, survey
 
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> None:
     confine.become_subreaper()
     device = DeviceRef.model_validate_json(options.device)
     parts = load_parts(options.parts)
-    versions = parts.preload(device)
+    versions = parts.preload(device, shared_cache(options.state_dir.resolve()))
     threads = processes.thread_count()
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported

@@ -7,14 +7,15 @@ symbolic link followed, the tools of the CUDA toolkit in processes of their own 
 import importlib.util
 import os
 import re
-import resource
 import shutil
 import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,11 +33,19 @@ TOOL_TIMEOUT_S: Final = 10.0
 TOOL_OUTPUT_BYTES: Final = 32 << 20
 """nvdisasm writes about 100 bytes per instruction; large kernels have some 50,000 instructions."""
 TOOL_MEMORY_BYTES: Final = 4 << 30
+AT_ONCE: Final = 4
+"""Binaries read side by side, each by two tools."""
 READ_TIMEOUT_S: Final = 20.0
 """For all binaries together; what is not read by then is left out, and that is said."""
 SHARED_RESERVED_BYTES: Final = 1024
 """From sm_90 on the resource table counts the kilobyte that the system keeps of each block's shared memory."""
 _FIRST_ARCH_COUNTING_RESERVED: Final = 90
+
+_LIMITED: Final = (
+    f"ulimit -c 0 && ulimit -t {int(TOOL_TIMEOUT_S)} && ulimit -v {TOOL_MEMORY_BYTES >> 10}"
+    f' && ulimit -f {TOOL_OUTPUT_BYTES >> 9} && exec "$0" "$@"'
+)
+"""Processor seconds, KiB of addresses, blocks of 512 bytes of output."""
 
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _TENSOR_CORE = re.compile(rb"\b(?:UTC)?[HIQDBO]?G?MMA\.|\bUTC[A-Z]*MMA\b")
@@ -110,17 +119,21 @@ def read_kernels(cache: Path, environment: Mapping[str, str] | None = None) -> R
             "registers and spills are unknown: cuobjdump is neither in Triton's package nor on PATH; "
             "install the CUDA toolkit"
         )
-    kernels: list[Kernel] = []
+    files = list(islice(_binaries(cache), MAX_BINARIES + 1))
     deadline = time.monotonic() + READ_TIMEOUT_S
-    for count, compiled in enumerate(_binaries(cache)):
-        if count == MAX_BINARIES or time.monotonic() > deadline:
-            notes.append(f"only the first {count} binaries were read")
-            break
-        kernel = _read_kernel(compiled, tools if count < MAX_DISASSEMBLED else tools._replace(nvdisasm=None))
-        if kernel is None:
-            notes.append("a binary in the cache could not be read")
-        else:
-            kernels.append(kernel)
+
+    def read(count: int) -> Kernel | Literal["late"] | None:
+        if time.monotonic() > deadline:
+            return "late"
+        return _read_kernel(files[count], tools if count < MAX_DISASSEMBLED else tools._replace(nvdisasm=None))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(read, range(min(len(files), MAX_BINARIES))))
+    if len(files) > MAX_BINARIES or "late" in found:
+        notes.append(f"only the first {len(found) - found.count('late')} binaries were read")
+    if None in found:
+        notes.append("a binary in the cache could not be read")
+    kernels = [kernel for kernel in found if isinstance(kernel, Kernel)]
     kernels.sort(key=lambda kernel: (kernel.name, kernel.warps, kernel.shared_bytes, kernel.registers))
     return Reading(tuple(kernels), tuple(dict.fromkeys(notes)))
 
@@ -136,16 +149,21 @@ def find_tool(name: str, path: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _binaries(cache: Path) -> Iterator[Compiled]:
-    """Each binary of the cache with the files beside it, in order of path."""
+def _binaries(cache: Path) -> Iterator[Path]:
+    """Each binary of the cache, in order of path."""
     for folder in _entries(cache, MAX_FOLDERS, folders=True):
         for file in _entries(folder, MAX_FILES_PER_FOLDER, folders=False):
             if file.suffix == ".cubin":
-                yield Compiled(
-                    binary=_read_bounded(file, MAX_BINARY_BYTES),
-                    metadata=_read_bounded(file.with_suffix(".json"), MAX_TEXT_BYTES),
-                    ptx=_read_bounded(file.with_suffix(".ptx"), MAX_TEXT_BYTES),
-                )
+                yield file
+
+
+def _compiled(file: Path) -> Compiled:
+    """A binary with the files beside it."""
+    return Compiled(
+        binary=_read_bounded(file, MAX_BINARY_BYTES),
+        metadata=_read_bounded(file.with_suffix(".json"), MAX_TEXT_BYTES),
+        ptx=_read_bounded(file.with_suffix(".ptx"), MAX_TEXT_BYTES),
+    )
 
 
 def _entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
@@ -174,19 +192,21 @@ def _read_bounded(file: Path, limit: int) -> bytes:
     return content if len(content) <= limit else b""
 
 
-def _read_kernel(compiled: Compiled, tools: Tools) -> Kernel | None:
+def _read_kernel(file: Path, tools: Tools) -> Kernel | None:
+    compiled = _compiled(file)
     try:
         facts = _Metadata.model_validate_json(compiled.metadata)
     except ValidationError:
         return None
     if not _NAME.match(facts.name):
         return None
-    usage: _Usage | None = _Usage(0, 0, 0)
-    if tools.cuobjdump is not None:
-        usage = _usage(_output_of(tools.cuobjdump, ["-res-usage"], compiled.binary), facts)
+    with ThreadPoolExecutor(1) as beside:
+        code = beside.submit(_output_of, tools.nvdisasm, ["-c"], compiled.binary)
+        table = _output_of(tools.cuobjdump, ["-res-usage"], compiled.binary)
+        usage = _Usage(0, 0, 0) if tools.cuobjdump is None else _usage(table, facts)
+        disassembly = code.result()
     if usage is None:
         return None
-    code = _output_of(tools.nvdisasm, ["-c"], compiled.binary) if tools.nvdisasm is not None else b""
     return Kernel(
         name=facts.name,
         target=f"sm_{facts.target.arch}",
@@ -194,8 +214,8 @@ def _read_kernel(compiled: Compiled, tools: Tools) -> Kernel | None:
         spill_bytes=usage.local_bytes,
         shared_bytes=max(facts.shared, usage.shared_bytes),
         warps=facts.num_warps,
-        tensor_cores=_has(code, _TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
-        vector_loads=_has(code, _VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
+        tensor_cores=_has(disassembly, _TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
+        vector_loads=_has(disassembly, _VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
     )
 
 
@@ -215,18 +235,22 @@ def _usage(table: bytes, facts: _Metadata) -> _Usage | None:
     return None
 
 
-def _output_of(tool: Path, options: list[str], binary: bytes) -> bytes:
-    """What a tool prints about a binary, bounded; empty if it fails. The binary is handed over in memory."""
+def _output_of(tool: Path | None, options: list[str], binary: bytes) -> bytes:
+    """What a tool prints about a binary, bounded; empty if it fails or there is none. The binary goes over in memory.
+
+    The shell sets the limits: code between fork and exec must not run in a process that has threads.
+    """
+    if tool is None:
+        return b""
     with _memory_file("binary", binary) as source, _memory_file("output", b"") as output:
         process = subprocess.Popen(
-            [str(tool), *options, f"/proc/self/fd/{source.fileno()}"],
+            ["/bin/sh", "-c", _LIMITED, str(tool), *options, f"/proc/self/fd/{source.fileno()}"],
             stdin=subprocess.DEVNULL,
             stdout=output.fileno(),
             stderr=subprocess.DEVNULL,
             pass_fds=[source.fileno()],
             env={"PATH": os.defpath},
             start_new_session=True,
-            preexec_fn=_limit_tool,
         )
         try:
             status = process.wait(TOOL_TIMEOUT_S)
@@ -244,10 +268,3 @@ def _memory_file(name: str, content: bytes) -> IO[bytes]:
     file.write(content)
     file.flush()
     return file
-
-
-def _limit_tool() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (int(TOOL_TIMEOUT_S), int(TOOL_TIMEOUT_S)))
-    resource.setrlimit(resource.RLIMIT_AS, (TOOL_MEMORY_BYTES, TOOL_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (TOOL_OUTPUT_BYTES, TOOL_OUTPUT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

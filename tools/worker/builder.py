@@ -6,6 +6,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
 from pydantic import ConfigDict, JsonValue
@@ -112,10 +113,16 @@ class TraceBuilder:
         )
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """Say goodbye to the candidate, then read what is in its cache."""
-        self.close()
+        """Read what is in the candidate's cache; meanwhile, for a GPU, it builds what a first launch would."""
         self._progress("read binaries", 0, 0)
-        reading = binaries.read_kernels(caches_of(self._request.state_dir, self._request.digest).triton)
+        cache = caches_of(self._request.state_dir, self._request.digest).triton
+        with ThreadPoolExecutor(1) as beside:
+            future = beside.submit(binaries.read_kernels, cache)
+            if self.device.kind == "cuda":
+                # A candidate that fails here is not yet at fault: its launch will say so.
+                self._conversation.ask("trace", protocol.BuildLaunchers(), protocol.Done)
+            reading = future.result()
+        self.close()
         self._notes = reading.notes
         target = self.device.target.rstrip("af")
         return tuple(kernel for kernel in reading.kernels if kernel.target == target)

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.facts import Operator
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import frames, protocol, tracing
+from kernelgate.tools.worker import frames, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide, profile_calls
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.handover import Handover
@@ -66,6 +66,8 @@ class Child:
         self._signals = signals
         self._borrower = borrower
         self.module: Any = None
+        self.kernels: list[Any] = []
+        """Of Triton, compiled by a trace."""
         self._model: Any = None
         self._restorer: Restorer | None = None
         self._pool: dict[int, Arguments] = {}
@@ -265,7 +267,10 @@ def _reply(child: Child, message: dict[str, JsonValue], descriptors: list[int]) 
     try:
         question = _QUESTION.validate_json(json.dumps(message))
         if isinstance(question, protocol.TraceWorkload):
-            return {"ok": tracing.run_trace(child.module, message)}
+            return {"ok": tracing.run_trace(child.module, message, child.kernels)}
+        if isinstance(question, protocol.BuildLaunchers):
+            triton_launchers.build_launchers(child.kernels)
+            return {"ok": protocol.Done().model_dump(mode="json")}
         return {"ok": child.answer(question, descriptors).model_dump(mode="json")}
     except BaseException as error:  # noqa: BLE001  candidate code raises what it likes, SystemExit too: all is an answer
         return {"error": _described(error).model_dump(mode="json")}

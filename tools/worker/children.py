@@ -15,57 +15,19 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from kernelgate.tools.worker import confine, namespaces, processes
 from kernelgate.tools.worker.capture import Capture
 from kernelgate.tools.worker.confine import Walls
+from kernelgate.tools.worker.plans import CannotFork, Ended, Plan
 
 _READ_BYTES: Final = 1 << 16
 _LOG_PIPE_BYTES: Final = 1 << 18
 _REPORT_LIMIT_BYTES: Final = 1 << 14
 _KEEPER_SWEEP_S: Final = 1.0
 """Without a pid namespace the keeper sweeps before it ends; longer than this and it is killed too."""
-
-
-class CannotFork(Exception):
-    """A child could not be made: a fault of ours, in one sentence."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a child's own process ended; `signalled` with the number, else `exited` with the status."""
-
-    signalled: bool
-    status: int
-
-
-class Kept(Protocol):
-    """What a child inherits: a socket, a sealed request."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-        ...
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A child to be made."""
-
-    name: str
-    walls: Walls
-    body: Callable[[], None]
-    """Runs in the child behind its walls; the process ends when it returns."""
-    keep: tuple[Kept, ...] = ()
-    """The only descriptors that the child inherits beside 0, 1 and 2."""
-    files: dict[str, str] = field(default_factory=dict[str, str])
-    """Written into `candidate/` of its scratch."""
 
 
 class Child:
@@ -81,6 +43,7 @@ class Child:
         self._said = bytearray()
         self._gone = asyncio.Event()
         self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._warmed = asyncio.Event()
         self._pid = 0
         for descriptor in (log, report):
             os.set_blocking(descriptor, False)
@@ -94,6 +57,13 @@ class Child:
             await asyncio.wait_for(asyncio.shield(self._begun), timeout_s)
         except TimeoutError:
             raise CannotFork(f"the child was not ready within {timeout_s:g} s") from None
+
+    async def warmed(self, timeout_s: float) -> None:
+        """Wait until what was to be done ahead is done, or has failed; raises `CannotFork` after so long."""
+        try:
+            await asyncio.wait_for(self._warmed.wait(), timeout_s)
+        except TimeoutError:
+            raise CannotFork(f"the child was not warm within {timeout_s:g} s") from None
 
     @property
     def ended(self) -> Ended | None:
@@ -153,6 +123,8 @@ class Child:
 
     def _hear(self, chunk: bytes) -> None:
         self._said += chunk[: _REPORT_LIMIT_BYTES - len(self._said)]
+        if b"\nwarm\n" in self._said:
+            self._warmed.set()
         if self._begun.done():
             return
         line, complete, _ = bytes(self._said).partition(b"\n")
@@ -172,6 +144,7 @@ class Child:
         self._read_report()
         if not self._begun.done():
             self._fail("the child ended before it was ready")
+        self._warmed.set()
         self._gone.set()
 
     def _drain(self) -> None:
@@ -337,8 +310,12 @@ def _be_child(plan: Plan, report: int) -> None:
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 -- the stream of the whole process
     faulthandler.enable(2)
     _say(report, "begun")
-    os.close(report)
     try:
+        if plan.warm is not None:
+            with contextlib.suppress(Exception):
+                plan.warm()
+            _say(report, "warm")
+        os.close(report)
         plan.body()
     except Exception:  # noqa: BLE001  told in its log; status 1 tells the supervisor
         traceback.print_exc()

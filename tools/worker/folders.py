@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kernelgate.tools.worker import processes
+from kernelgate.tools.worker import processes, triton_launchers
 from kernelgate.tools.worker.lease import start_ticks
 
 _SHARED_MEMORY: Final = "/dev/shm"
@@ -33,17 +33,28 @@ def caches_of(state_dir: str, digest: str) -> Caches:
     return Caches(triton=root / "triton", inductor=root / "inductor", extensions=root / "extensions")
 
 
-def make_caches(caches: Caches, uid: int | None) -> None:
-    """Create them for the user that children run as; caches that another user left are moved aside."""
+def shared_cache(state_dir: Path) -> Path:
+    """What the Triton cache of each new candidate begins with. Children never see it."""
+    return state_dir / "cache" / "shared"
+
+
+def make_caches(caches: Caches, uid: int | None, shared: Path | None = None) -> None:
+    """Create them for the user that children run as; caches that another user left are moved aside.
+
+    A new Triton cache begins with what lies in `shared`.
+    """
     root = caches.triton.parent
     owner = os.geteuid() if uid is None else uid
     with contextlib.suppress(FileNotFoundError):
         if root.stat().st_uid != owner:
             root.rename(root.with_name(f"{root.name}.other-{os.getpid()}-{start_ticks(os.getpid())}"))
+    new = not caches.triton.exists()
     for folder in (root, caches.triton, caches.inductor, caches.extensions):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if uid is not None:
             os.chown(folder, uid, uid)
+    if new and shared is not None:
+        triton_launchers.copy_bridge(shared, caches.triton, uid)
 
 
 def shared_memory_names() -> frozenset[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import processes
 from kernelgate.tools.worker.calls import Call
 from kernelgate.tools.worker.channel import Message
-from kernelgate.tools.worker.children import CannotFork, Child, Plan, spawn
+from kernelgate.tools.worker.children import Child, spawn
 from kernelgate.tools.worker.conductor import Conductor
 from kernelgate.tools.worker.confine import Host
 from kernelgate.tools.worker.folders import (
@@ -20,15 +21,34 @@ from kernelgate.tools.worker.folders import (
     Scratches,
     caches_of,
     make_caches,
+    shared_cache,
     shared_memory_names,
     sweep_shared_memory,
 )
 from kernelgate.tools.worker.parts import Parts
+from kernelgate.tools.worker.plans import CannotFork, Plan
 from kernelgate.tools.worker.roles import Mode, Roles
 from kernelgate.tools.worker.sealed import Envelope
 
 BEGIN_LIMIT_S: Final = 30.0
 """From a fork to a child behind its walls; takes tens of milliseconds."""
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A candidate's process that waits for its first question, and for a call that it is for."""
+
+    digest: str
+    task_name: str
+    child: Child
+    scratch: Path
+    sock: socket.socket
+    """The referee's end of the line."""
+    shared_memory: frozenset[str] | None
+
+    def fits(self, request: Envelope) -> bool:
+        """Whether it is what the call would fork."""
+        return bool(request.digest) and (self.digest, self.task_name) == (request.digest, request.task_name)
 
 
 class MustReplace(Exception):
@@ -55,18 +75,40 @@ class Nursery:
 
     async def candidate(self, call: Call, conn: socket.socket, mode: Mode) -> Caches:
         """Fork the candidate of a call; it holds the only copy of its end of the socket afterwards."""
-        request = call.request
-        caches = caches_of(request.state_dir, request.digest or "unnamed")
-        make_caches(caches, self._host.uid)
-        scratch = self._scratch_of(call)
-        body = partial(self._parts.candidate_serve, conn, _start_of(request, scratch, caches, mode))
-        walls = self._roles.candidate(scratch, caches, mode)
-        if walls.shared_memory:
+        caches = self._caches_of(call.request)
+        plan = self._candidate_plan(call.request, self._scratch_of(call), caches, conn, mode)
+        if plan.walls.shared_memory:
             call.shared_memory = shared_memory_names()
-        call.candidate = await self._fork(Plan("candidate", walls, body, (conn,), dict(request.files)))
+        call.candidate = await self._fork(plan)
         conn.close()
         await call.candidate.begun(BEGIN_LIMIT_S)
         return caches
+
+    async def spare(self, request: Envelope) -> Spare:
+        """Fork a candidate for a call that has not come yet, and have it start CUDA; raises `CannotFork`."""
+        scratch = self.scratches.make(self._host.uid)
+        mine, theirs = socket.socketpair()
+        child: Child | None = None
+        try:
+            with theirs:
+                plan = self._candidate_plan(request, scratch, self._caches_of(request), theirs, "run")
+                before = shared_memory_names() if plan.walls.shared_memory else None
+                child = await self._fork(replace(plan, warm=self._parts.candidate_warm))
+            await child.begun(BEGIN_LIMIT_S)
+            await child.warmed(BEGIN_LIMIT_S)
+        except BaseException:
+            mine.close()
+            await self.dismiss(child, scratch)
+            raise
+        return Spare(request.digest, request.task_name, child, scratch, mine, before)
+
+    async def dismiss(self, child: Child | None, scratch: Path) -> None:
+        """End a child that no call has, and remove its scratch."""
+        if child is not None:
+            child.kill()
+            await child.gone()
+            self._children.discard(child)
+        await self.scratches.remove(scratch)
 
     async def builder(
         self, call: Call, caches: Caches, candidate: socket.socket
@@ -151,6 +193,18 @@ class Nursery:
         if processes.thread_count() != 1:
             raise MustReplace
         return await spawn(plan, self._children)
+
+    def _caches_of(self, request: Envelope) -> Caches:
+        caches = caches_of(request.state_dir, request.digest or "unnamed")
+        make_caches(caches, self._host.uid, shared_cache(self._state_dir))
+        return caches
+
+    def _candidate_plan(
+        self, request: Envelope, scratch: Path, caches: Caches, conn: socket.socket, mode: Mode
+    ) -> Plan:
+        body = partial(self._parts.candidate_serve, conn, _start_of(request, scratch, caches, mode))
+        walls = self._roles.candidate(scratch, caches, mode)
+        return Plan("candidate", walls, body, (conn,), files=dict(request.files))
 
     def _scratch_of(self, call: Call) -> Path:
         scratch = self.scratches.make(self._host.uid)

@@ -1,5 +1,6 @@
 """The input pool of a call: private inputs, the same inputs lent, poisoned answer buffers, and how they stay fresh."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan, storage_bytes
 from kernelgate.tools.worker.poison import Poison, draw_poison
-from kernelgate.tools.worker.protocol import AnswerPlace, Entry, Lend
+from kernelgate.tools.worker.protocol import AnswerPlace, Entry, Lend, Node
 from kernelgate.tools.worker.structure import decode, encode, leaves, replaced
 
 REFRESH_STEP: Final = 61
@@ -34,7 +35,8 @@ class PoolEntry:
     answers: dict[str, torch.Tensor]
     """Lent, by path of the output."""
     poisons: dict[str, Poison]
-    seed: int
+    node: Node
+    """What the candidate was told of its arguments."""
 
     @property
     def lent_tensors(self) -> list[torch.Tensor]:
@@ -106,11 +108,31 @@ class InputPool:
                 lent=decode(node, loan.tensors),
                 answers={p.path: loan.tensors[p.index] for p in places},
                 poisons={path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted},
-                seed=self._secret.getrandbits(31),
+                node=node,
             )
             entry.poison()
             self.entries.append(entry)
         return Lend(replace=replace, parcel=loan.parcel, entries=tuple(descriptions)), loan
+
+    def refill(self, drawn: Drawn, expected: object) -> bool:
+        """Put other inputs into the memory of the only entry, and poison its answers anew.
+
+        False, and nothing done, where they have another form than what the candidate was told of.
+        """
+        (entry,) = self.entries
+        count = itertools.count()
+        if encode(drawn.arguments, lambda _: next(count)) != entry.node:
+            return False
+        wanted = {path: leaf for path, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)}
+        if _forms(drawn.tensors) != _forms(entry.lent_tensors) or wanted.keys() != entry.answers.keys():
+            return False
+        if any(wanted[path].shape != a.shape or wanted[path].dtype != a.dtype for path, a in entry.answers.items()):
+            return False
+        entry.drawn = drawn
+        entry.put_back()
+        entry.poisons = {path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted.items()}
+        entry.poison()
+        return True
 
     def variant(self, redraw: Callable[[], Drawn]) -> Drawn:
         """A further set of inputs: another entry's, reordered throughout, or drawn anew where order matters."""
@@ -125,6 +147,16 @@ class InputPool:
             flat = _flat(tensors[position])
             flat.copy_(flat.roll(self._secret.randrange(1, flat.numel())))
         return copy
+
+
+def _forms(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:
+    """All that must agree for the bytes of some tensors to take the place of others'."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    starts = [storage.data_ptr() for storage in storages]
+    return [
+        (t.dtype, t.shape, t.stride(), t.storage_offset(), storage.nbytes(), starts.index(storage.data_ptr()))
+        for t, storage in zip(tensors, storages, strict=True)
+    ]
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -179,7 +179,13 @@ class TraceWorkload(Frozen):
     """At most so many configurations are compiled in this trace."""
 
 
-Question: TypeAlias = Load | Construct | Lend | Forget | Run | ProfileCalls | TraceWorkload
+class BuildLaunchers(Frozen):
+    """Build what the traced kernels need before a first launch."""
+
+    op: Literal["launchers"] = "launchers"
+
+
+Question: TypeAlias = Load | Construct | Lend | Forget | Run | ProfileCalls | TraceWorkload | BuildLaunchers
 
 
 class Done(Frozen):

@@ -33,8 +33,10 @@ from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy
 
 QUALIFY: Final = "qualify"
+PAUSE_S: Final = 2.0
+"""A referee on a GPU that nobody has asked for so long gives back what it keeps for later, which others may lack."""
 IDLE_S: Final = 60.0
-"""A referee on a GPU that nobody has asked for so long gives its memory back."""
+"""After so long it gives back all its memory."""
 KEPT_SHARE: Final = 8
 """Of the device's memory, torch may keep this part for the next call."""
 MAX_ERROR_CHARS: Final = 1_000
@@ -99,12 +101,16 @@ class Referee:
         self._failure: TaskError | DoesNotFit | None = None
         self._gpu: _Gpu | None = None
 
-    def rest(self) -> None:
-        """Nobody has asked for a while: weights go, and what torch keeps of the device's memory."""
-        if self._gpu is not None and self._house is not None:
-            for held in self._house.held.values():
-                held.forget()
-            torch.cuda.empty_cache()
+    def await_message(self, control: socket.socket) -> None:
+        """Until there is something to read; meanwhile memory that nobody uses goes back, the longer the more."""
+        if self._gpu is None or select.select([control], [], [], PAUSE_S)[0]:
+            return
+        torch.cuda.empty_cache()
+        if select.select([control], [], [], IDLE_S - PAUSE_S)[0] or self._house is None:
+            return
+        for held in self._house.held.values():
+            held.forget()
+        torch.cuda.empty_cache()
 
     def answer(self, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
         """The reply to one frame; its descriptors: the sealed request, the candidate's socket. Raises our faults."""
@@ -216,8 +222,7 @@ def serve(control: socket.socket) -> None:
     """
     referee = Referee(control)
     while True:
-        if not select.select([control], [], [], IDLE_S)[0]:
-            referee.rest()
+        referee.await_message(control)
         received = frames.receive(control)
         if received is None:
             return

@@ -75,15 +75,23 @@ class HeldWorkload:
 
     def require_memory(self, times: int = 1) -> None:
         """Raises `memory.DoesNotFit` where a call with so many pool entries would not fit."""
-        lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
-        if self.device == "cpu":
-            limits = [(memory.call_bytes(*lent), memory.available_bytes())]
-            limits.append((memory.candidate_bytes(*lent), memory.CANDIDATE_BYTES))
-        else:
-            limits = [(memory.cuda_call_bytes(*lent), memory.available_bytes(self.device))]
-        for needed, allowed in limits:
+        for needed, allowed in self._needed_and_allowed(times):
             if needed > allowed:
                 raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
+
+    def fits(self) -> bool:
+        """Whether a call would fit beside all that is in memory now."""
+        return all(needed <= allowed for needed, allowed in self._needed_and_allowed(1))
+
+    def _needed_and_allowed(self, times: int) -> list[tuple[int, int]]:
+        """Bytes of a call with so many pool entries, by each limit that holds on the device."""
+        lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
+        if self.device == "cpu":
+            return [
+                (memory.call_bytes(*lent), memory.available_bytes()),
+                (memory.candidate_bytes(*lent), memory.CANDIDATE_BYTES),
+            ]
+        return [(memory.cuda_call_bytes(*lent), memory.available_bytes(self.device))]
 
     @property
     def built(self) -> "_Built":

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,12 +23,14 @@ from pydantic import ValidationError
 from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
 from kernelgate.tools.worker.channel import Channel, Message
-from kernelgate.tools.worker.children import CannotFork
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
 from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
+from kernelgate.tools.worker.neighbours import Neighbours
 from kernelgate.tools.worker.nursery import MustReplace, Nursery
 from kernelgate.tools.worker.parts import Parts, Versions
+from kernelgate.tools.worker.plans import CannotFork
 from kernelgate.tools.worker.sealed import Envelope, Sealed
+from kernelgate.tools.worker.spares import Spares
 from kernelgate.tools.worker.survey import Survey
 
 READY_LIMIT_S: Final = 120.0
@@ -89,6 +91,9 @@ class Supervisor:
         self._nursery = Nursery(survey.host, settings.device, settings.state_dir, parts, unforkable)
         self._lease = Lease(settings.device.uid, settings.lease_dir)
         self._turn = asyncio.Lock()
+        self._neighbours = Neighbours(settings.device.uid) if settings.device.kind == "cuda" else None
+        ahead = parts.warms_up(settings.device)
+        self._spares = Spares(self._nursery, self._lease, self._turn, self._later, wanted=ahead)
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._calls: dict[int, Call] = {}
         self._carried: list[tuple[Envelope, Sealed]] = []
@@ -138,9 +143,7 @@ class Supervisor:
             return
         call = Call(request, sealed, lambda progress: self._server.send(progress.model_dump(mode="json")))
         self._calls[request.request_id] = call
-        task = asyncio.create_task(self._serve_call(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._later(self._serve_call(call))
 
     def _cancel(self, request_id: int) -> None:
         call = self._calls.get(request_id)
@@ -192,13 +195,17 @@ class Supervisor:
             self._tell_waiting(call)
         if not await self._enter(self._turn, call):
             return
-        mine, theirs = socket.socketpair() if call.request.files else (None, None)
+        mine = self._spares.take(call)
+        theirs: socket.socket | None = None
         try:
-            if theirs is not None:
+            if call.request.files and mine is None:
+                mine, theirs = socket.socketpair()
                 await self._nursery.candidate(call, theirs, "run")
             if await self._take_lease(call):
                 try:
+                    self._look_around(call)
                     await self._conduct_leased(call, mine)
+                    self._look_around(call)
                 finally:
                     self._give_lease_back(call)
         finally:
@@ -257,6 +264,11 @@ class Supervisor:
         call.lease_taken_s = time.monotonic()
         return True
 
+    def _look_around(self, call: Call) -> None:
+        """Note who else is on the device."""
+        if self._neighbours is not None and self._lease.held:
+            call.foreign |= self._neighbours.foreign(self._lease.residents())
+
     def _give_lease_back(self, call: Call) -> None:
         if self._lease.held:
             self._lease.release()
@@ -273,7 +285,8 @@ class Supervisor:
             descriptors = [call.sealed.fileno(), *([mine.fileno()] if mine is not None else [])]
             answer = referee.expect(call.request.request_id, call.candidate, call.progress)
             referee.send({"op": "call", "request_id": call.request.request_id}, descriptors)
-            await conduct(call, referee, answer, self._settings.grace_s)
+            async with self._spares.started_beside(call.request):
+                await conduct(call, referee, answer, self._settings.grace_s)
             call.exit = await classify(call)
             if call.fault or (call.cut and call.candidate is None):
                 await self._end_referee()
@@ -285,6 +298,12 @@ class Supervisor:
             if call.candidate is not None:
                 call.candidate.kill()
                 await call.candidate.gone()
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done that no call waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _ready_referee(self, call: Call) -> Conductor | None:
         """The referee, built for the call's task; None if the call was cancelled meanwhile. Raises `ConductorLost`."""
@@ -333,6 +352,7 @@ class Supervisor:
             caches = await self._nursery.candidate(call, theirs, "trace")
             with mine.dup() as copy:
                 builder, answer = await self._nursery.builder(call, caches, copy)
+                self._later(self._spares.start_if_idle(call.request))
                 await conduct(call, builder, answer, self._settings.grace_s)
                 call.exit = await classify(call)
         finally:
@@ -345,6 +365,7 @@ class Supervisor:
 
     async def _make_way(self) -> None:
         """Replace this process by a fresh one that goes on with what is unanswered."""
+        await self._spares.end()
         await self._end_referee()
         await self._server.sent()
         if not self._closed.is_set():

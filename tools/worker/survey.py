@@ -15,8 +15,9 @@ from typing import Final
 import kernelgate
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import confine, landlock, seccomp
-from kernelgate.tools.worker.children import CannotFork, Plan, spawn
+from kernelgate.tools.worker.children import spawn
 from kernelgate.tools.worker.confine import PIDS_LIMIT, Host, Walls
+from kernelgate.tools.worker.plans import CannotFork, Plan
 
 CPU_UID: Final = 65533
 _FIRST_GPU_UID: Final = 65520

@@ -12,6 +12,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Generator
+from pathlib import Path
 from types import ModuleType
 from typing import Final, cast
 
@@ -21,7 +22,7 @@ import kernelgate.tools.kit
 import kernelgate.tools.worker
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import fake_cuda
+from kernelgate.tools.worker import fake_cuda, triton_launchers
 from kernelgate.tools.worker.parts import Versions
 from kernelgate.tools.worker.sealed import Sealed
 
@@ -29,15 +30,22 @@ _CUDA_IN_USE: Final = "/dev/nvidia-uvm"
 """Opened when CUDA starts; NVML opens others only, which does no harm."""
 
 
-def preload(device: DeviceRef) -> Versions:
-    """Import torch (and on CUDA triton with its key), the worker, the kit and the tools. About 6 s of processor."""
+def preload(device: DeviceRef, shared_cache: Path) -> Versions:
+    """Import torch (and on CUDA triton with its key and its bridge to the driver), the worker, the kit and the tools.
+
+    About 6 s of processor.
+    """
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and so do we
     triton_version = _installed_version("triton")
     if device.kind == "cuda":
         # Whatever asks at import whether there is a GPU gets its answer without starting CUDA.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         _compute_triton_key()
+        _import_what_launches_import()
         _import_all()
+        failure = triton_launchers.build_bridge(shared_cache)
+        if failure:
+            print(f"supervisor: Triton's bridge to the driver is not built ahead: {failure}", file=sys.stderr)  # noqa: T201  its only log
         _refuse_started_cuda()
     else:
         with _absent("triton"):
@@ -61,6 +69,12 @@ def _compute_triton_key() -> None:
             key()
             return
     raise ImportError("this version of triton keeps triton_key in another place")
+
+
+def _import_what_launches_import() -> None:
+    """What Triton imports at a first launch: 0.15 s where python may not keep its bytecode."""
+    with contextlib.suppress(ImportError):  # other versions launch without it
+        importlib.import_module("triton.experimental.gluon.nvidia.hopper")
 
 
 def _import_all() -> None:
@@ -104,6 +118,18 @@ def candidate_serve(conn: socket.socket, start: dict[str, JsonValue]) -> None:
     from kernelgate.tools.worker import candidate
 
     candidate.serve(conn, start)
+
+
+def candidate_warm() -> None:
+    """Start CUDA: 0.2 s."""
+    from kernelgate.tools.worker import cuda_driver
+
+    cuda_driver.start_cuda()
+
+
+def warms_up(device: DeviceRef) -> bool:
+    """On a GPU."""
+    return device.kind == "cuda"
 
 
 def referee_serve(control: socket.socket) -> None:

@@ -46,12 +46,13 @@ class ReferenceFailed(Exception):
     """The reference itself could not be set up on fake tensors; nothing that the candidate did."""
 
 
-def run_trace(module: ModuleType, message: Mapping[str, Any]) -> dict[str, JsonValue]:
+def run_trace(module: ModuleType, message: Mapping[str, Any], kernels: list[Any]) -> dict[str, JsonValue]:
     """Build `ModelNew` and call `forward` on fake tensors of one workload.
 
     Args:
         module: The candidate's module, already imported.
         message: A `protocol.TraceWorkload` as JSON, with or without its sequence number.
+        kernels: Gets the Triton kernels that were compiled.
 
     Returns:
         A `protocol.Traced` as JSON. What the candidate raised is in it, except MemoryError, which is raised here too.
@@ -68,6 +69,7 @@ def run_trace(module: ModuleType, message: Mapping[str, Any]) -> dict[str, JsonV
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the candidate raises is its outcome
         outcome |= _explained(error, module)
+    kernels += launches.kernels
     traced = protocol.Traced(
         launches=launches.launches,
         configurations=launches.configurations,

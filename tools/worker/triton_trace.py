@@ -25,6 +25,8 @@ class LaunchTrace:
     def __init__(self, target: str, *, configurations: int, compile_s: float) -> None:
         """At most so many configurations of autotuned kernels are compiled, and none after so many seconds."""
         self.launches = 0
+        self.kernels: list[Any] = []
+        """Compiled ones that a launch would run, each once or more often."""
         self.configurations = 0
         self.configurations_skipped = 0
         self._target = target
@@ -51,6 +53,7 @@ class LaunchTrace:
             with fake_addresses():
                 kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
             self._check_resources(kernel)
+            self.kernels.append(kernel)
             return kernel
 
         with contextlib.ExitStack() as stack:

@@ -1,0 +1,53 @@
+"""A referee on a GPU that is not asked gives memory back: first what is kept for later, then the weights too."""
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelgate.tools.worker import referee
+from kernelgate.tools.worker.referee import Referee
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
+    monkeypatch.setattr(referee, "PAUSE_S", 0.01)
+    monkeypatch.setattr(referee, "IDLE_S", 0.02)
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was given back, in order."""
+    steps: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: steps.append("cache"))
+    return steps
+
+
+def resting(near: socket.socket, done: list[str], *, gpu: bool = True) -> Any:
+    made: Any = Referee(near)
+    made._gpu = SimpleNamespace() if gpu else None
+    made._house = SimpleNamespace(held={"w": SimpleNamespace(forget=lambda: done.append("weights"))})
+    return made
+
+
+def test_one_that_is_asked_at_once_keeps_all(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
+    near, far = line
+    far.sendall(b"x")
+    resting(near, done).await_message(near)
+    assert done == []
+
+
+def test_one_that_is_not_asked_gives_back_all(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
+    resting(line[0], done).await_message(line[0])
+    assert done == ["cache", "weights", "cache"]
+
+
+def test_on_the_cpu_there_is_nothing_to_give_back(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
+    resting(line[0], done, gpu=False).await_message(line[0])
+    assert done == []

@@ -1,5 +1,8 @@
 """Do the settings fit this host? Asked before a command starts: a mistake is a sentence then, and no late error."""
 
+import importlib
+from typing import Any
+
 from kernelgate.server.environment import device_of
 from kernelgate.server.services import open_catalogue
 from kernelgate.server.settings import Settings
@@ -7,10 +10,18 @@ from kernelgate.server.trouble import Trouble
 
 
 def require(settings: Settings) -> None:
-    """Raises `NoSuchDevice` or `TaskError` where the device, a folder of tasks or the checkout is not here."""
-    if settings.device:
-        device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
+    """Raises `NoSuchDevice`, `TaskError` or `Trouble` where a device, a folder of tasks or a checkout is not here."""
+    if settings.device not in ("", "cpu"):
+        _require_gpu(settings)
     open_catalogue(settings)
+
+
+def _require_gpu(settings: Settings) -> None:
+    nvml: Any = importlib.import_module("pynvml")  # as a value: it is wanted for its exception, and has no types
+    try:
+        device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
+    except nvml.NVMLError as error:
+        raise Trouble(f"the GPU driver does not answer ({error}); `kernelgate doctor` says more, cpu works") from None
 
 
 def make_data_folder(settings: Settings) -> None:

@@ -6,10 +6,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pynvml
 import pytest
 
+from kernelgate.server import preflight
 from kernelgate.server.clients import carried_environment
-from kernelgate.server.settings import SettingsError, checked_device, from_environment
+from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
+from kernelgate.server.trouble import Trouble
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -79,6 +82,16 @@ def test_what_is_not_on_this_host_is_said_before_a_command_starts(
     home = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path / "codex")}
     assert words in sentence_of(*command, "--data", str(tmp_path / "data"), *option, **home)
     assert not (tmp_path / "codex").exists(), "nothing that cannot work is written into a client's file"
+
+
+def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(preflight, "device_of", lost)
+    with pytest.raises(Trouble, match="does not answer"):
+        preflight.require(Settings(data_dir=tmp_path, device="cuda:0"))
+    preflight.require(Settings(data_dir=tmp_path, device="cpu"))
 
 
 @pytest.mark.parametrize("command", ["serve", "demo"])

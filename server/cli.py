@@ -1,6 +1,5 @@
 """The command line. Each command imports what it needs when it runs, so that `serve` starts fast."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +7,7 @@ from typing import Any
 
 import click
 
-from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
-
-TROUBLE = 2
-"""Exit status when something outside has to be mended first; the sentence says what."""
+from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment, resolved
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,9 +26,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _settings(data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None) -> Settings:
     given = {
-        "data_dir": data.expanduser().absolute() if data else None,
-        "task_dirs": tuple(folder.expanduser().absolute() for folder in task_dirs) or None,
-        "kernelbench": kernelbench.expanduser().absolute() if kernelbench else None,
+        "data_dir": resolved(data) if data else None,
+        "task_dirs": tuple(resolved(folder) for folder in task_dirs) or None,
+        "kernelbench": resolved(kernelbench) if kernelbench else None,
         "device": device,
     }
     try:
@@ -85,15 +81,9 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
 @_options
 def config(client: str, *, write: bool, **options: Any) -> None:
     """Print (or write) the entry that connects CLIENT to this server: claude-code, codex."""
-    from kernelgate.server import clients
+    from kernelgate.server.config_command import run_config
 
-    _settings(**options)  # what `serve` would refuse is not written into a client's file
-    command = clients.serve_command(_serve_arguments(**options))
-    try:
-        found = clients.client_config(client, command, clients.carried_environment(os.environ))
-        click.echo(clients.write_config(found) if write else clients.shown(found))
-    except clients.ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write))
 
 
 def _serve_arguments(
@@ -102,15 +92,15 @@ def _serve_arguments(
     arguments: list[str] = []
     for flag, value in (("--data", data), ("--kernelbench", kernelbench)):
         if value is not None:
-            arguments += [flag, str(value.expanduser().absolute())]
+            arguments += [flag, str(resolved(value))]
     for folder in task_dirs:
-        arguments += ["--tasks", str(folder.expanduser().absolute())]
+        arguments += ["--tasks", str(resolved(folder))]
     return arguments + (["--device", device] if device else [])
 
 
 @main.group()
 def tasks() -> None:
-    """List, check and add tasks."""
+    """List and check tasks; add and remove your own."""
 
 
 @tasks.command("list")
@@ -138,12 +128,23 @@ def tasks_check(names: tuple[str, ...], **options: Any) -> None:
 @click.option(
     "--kernel", type=click.Path(exists=True, path_type=Path), help="Your own kernel (ModelNew), to start from."
 )
+@click.option("--replace", is_flag=True, help="Put it in the place of your task of that name.")
 @_options
-def tasks_add(path: Path, kernel: Path | None, **options: Any) -> None:
-    """Make PATH (a KernelBench-style file, or a folder with reference.py) a task of this installation."""
+def tasks_add(path: Path, kernel: Path | None, *, replace: bool, **options: Any) -> None:
+    """Copy PATH (a KernelBench-style file, or a folder with reference.py) into your tasks."""
     from kernelgate.server.task_commands import add
 
-    sys.exit(add(_settings(**options), path, kernel))
+    sys.exit(add(_settings(**options), path, kernel, replace=replace))
+
+
+@tasks.command("remove")
+@click.argument("name")
+@_options
+def tasks_remove(name: str, **options: Any) -> None:
+    """Delete NAME from the tasks that you added."""
+    from kernelgate.server.task_commands import remove
+
+    sys.exit(remove(_settings(**options), name))
 
 
 @main.command()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from kernelgate.server.settings import resolved
 from kernelgate.tasks.model import Frozen
 
 SERVER_NAME: Final = "kernelgate"
@@ -29,6 +30,8 @@ CARRIED: Final = (
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH",
 )  # fmt: skip
 """Variables that the server needs and that some clients do not hand on to it."""
+OUR_FOLDERS: Final = frozenset({"KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH"})
+"""Of these, those that hold a folder; the second holds several."""
 
 
 class ConfigError(Exception):
@@ -82,8 +85,11 @@ def serve_command(arguments: Sequence[str] = ()) -> list[str]:
 
 
 def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The set variables of `CARRIED`."""
-    return {name: environ[name] for name in CARRIED if environ.get(name)}
+    """The set variables of `CARRIED`; our folders resolved, since a client starts us in a folder of its own."""
+    carried = {name: environ[name] for name in CARRIED if environ.get(name)}
+    for name in OUR_FOLDERS & carried.keys():
+        carried[name] = os.pathsep.join(str(resolved(part)) for part in carried[name].split(os.pathsep) if part)
+    return carried
 
 
 def client_config(client: str, command: list[str], env: dict[str, str]) -> ClientConfig:

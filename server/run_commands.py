@@ -1,7 +1,9 @@
 """`kernelgate runs`, `best` and `audit`: reading the book from the command line."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import JsonValue
 from rich.console import Console
 
 from kernelgate.budget import audit, report
@@ -27,7 +29,7 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
     """List the runs; of one, its leaderboard and funnel; or close it."""
 
     def showing() -> int:
-        console = Console()
+        console = Console(soft_wrap=True, highlight=False)
         with _book(settings.ledger) as ledger:
             if run_id is None:
                 console.print(runs_table(ledger.runs()))
@@ -85,7 +87,7 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
                     (output.parent / name).write_text(content, encoding="utf-8")
         except OSError as error:
             return say(f"{output} cannot be written ({error.strerror}); name a file in a folder that exists with -o")
-        Console().print(f"{candidate.candidate_id} of {run_id} is in {output}.")
+        Console(soft_wrap=True, markup=False).print(f"{candidate.candidate_id} of {run_id} is in {output}.")
         return 0
 
     return guarded(writing)
@@ -103,12 +105,22 @@ def evidence(
         f"95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x, noise floor {floor:.2%}",
         *([f"it is {against_own}"] if against_own else []),
         "memory that either side frees stays with its process while it is timed: first touches of pages do not count",
-        f"worst workload: {result.report.get('worst_workload', '')}",
+        f"worst workload: {worst_workload(result.report)}",
         f"measured {result.created_utc} in environment {run.environment_id}: {where}",
         f"source sha256 {result.source_sha256}",
         f"ledger head {head}",
     ]
     return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def worst_workload(report: Mapping[str, JsonValue]) -> str:
+    """The workload with the lowest ratio, and that ratio: `64x256 at 1.0512x`."""
+    name = str(report.get("worst_workload", ""))
+    rows = report.get("workloads")
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and row.get("workload") == name:
+            return f"{name} at {float(str(row.get('ratio'))):.4f}x"
+    return name
 
 
 def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:

@@ -9,8 +9,9 @@ from typing import Final
 
 import anyio
 
+from kernelgate.server.preflight import make_data_folder, require
 from kernelgate.server.settings import Settings
-from kernelgate.server.trouble import guarded, say
+from kernelgate.server.trouble import guarded
 
 PARENT_WATCH_S: Final = 2.0
 """A client that vanished without closing our input is noticed within so long."""
@@ -22,7 +23,7 @@ log = logging.getLogger("kernelgate")
 
 def set_up_log(settings: Settings) -> None:
     """Warnings to stderr, everything to the log file of the data folder."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_data_folder(settings)
     log.setLevel(logging.INFO)
     form = logging.Formatter("%(asctime)s %(levelname)s %(process)d %(message)s")
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
@@ -36,12 +37,10 @@ def set_up_log(settings: Settings) -> None:
 
 def run_stdio(settings: Settings) -> int:
     """Serve until the client leaves, a signal comes or the parent is gone; the exit status."""
-    try:
-        set_up_log(settings)
-    except OSError as error:
-        return say(f"the data folder {settings.data_dir} cannot be used: {error.strerror}; name another with --data")
 
     def serving() -> int:
+        set_up_log(settings)
+        require(settings)
         log.info("serving from %s", settings.data_dir)
         anyio.run(_serve, settings)
         return 0

@@ -58,12 +58,17 @@ class Settings(Frozen):
         return self.data_dir / "tasks"
 
 
+def resolved(path: str | Path) -> Path:
+    """A path as it was given → the one place that it names from any folder: no `~`, no `..`, no link."""
+    return Path(os.path.realpath(Path(path).expanduser()))
+
+
 def default_data_dir(environ: Mapping[str, str]) -> Path:
     """`KERNELGATE_HOME`, else the XDG data folder."""
     if home := environ.get("KERNELGATE_HOME"):
-        return Path(home).expanduser().absolute()
+        return resolved(home)
     base = environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "kernelgate"
+    return resolved(base) / "kernelgate"
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -74,8 +79,8 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
     folders = [part for part in environ.get("KERNELGATE_TASKS", "").split(os.pathsep) if part]
     return Settings(
         data_dir=default_data_dir(environ),
-        task_dirs=tuple(Path(folder).expanduser().absolute() for folder in folders),
-        kernelbench=Path(checkout).expanduser().absolute() if checkout else None,
+        task_dirs=tuple(resolved(folder) for folder in folders),
+        kernelbench=resolved(checkout) if checkout else None,
         device=checked_device(environ.get("KERNELGATE_DEVICE", ""), "KERNELGATE_DEVICE"),
         cpu_threads=_threads(environ.get("KERNELGATE_CPU_THREADS") or "1"),
     )

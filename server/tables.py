@@ -1,25 +1,84 @@
 """Tables for people: leaderboard, funnel, runs, tasks, and the sentence about what the ladder saved."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from kernelgate.budget.records import RunRecord
 from kernelgate.budget.report import FunnelRow, LeaderboardRow, Savings
 from kernelgate.tasks.catalogue import TaskEntry
 from kernelgate.tools.kit.book import CandidateRow
 
-
-def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+PROSE: Final = frozenset({"idea", "title", "state", "client", "verdict", "speed-up"})
+"""Columns that wrap between words; names, ids and times stay on one line."""
+LONGEST_WORD: Final = 24
+"""A word of prose that is longer may be broken: some are addresses or code."""
+GAP: Final = 2
+"""Blanks between columns."""
 
 
-def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] | None = None) -> Table:
+@dataclass(frozen=True)
+class Listing:
+    """A titled table. Where its words need more room than the console has, its lines are longer than the console."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The title, and the table in the width that there is."""
+        rows = [tuple(map(_printable, row)) for row in self.rows]
+        cells = [tuple(column) for column in zip(self.columns, *rows, strict=True)]
+        widths = _widths(cells, options.max_width)
+        whole = sum(widths) + GAP * (len(widths) - 1)
+        table = Table(box=SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), pad_edge=False, show_edge=False, width=whole)
+        for column, width in zip(self.columns, widths, strict=True):
+            table.add_column(Text(column), width=width, overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        yield Text(self.title, "bold")
+        yield table
+        yield Text()
+
+
+def _printable(cell: str) -> str:
+    """One line of a text that an agent or a client may have written: without what would steer a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in cell).split())
+
+
+def _cut(note: str, most: int) -> str:
+    """A note that is too long, up to a whole word."""
+    if len(note) <= most:
+        return note
+    whole, _, _ = note[:most].rpartition(" ")
+    return f"{whole or note[:most]} …"
+
+
+def _widths(cells: Sequence[Sequence[str]], whole: int) -> list[int]:
+    """Of each column (its head first): what its words need, and to prose what is left, first come first served."""
+    widths = [_least(column) for column in cells]
+    spare = whole - sum(widths) - GAP * (len(widths) - 1)
+    for index, column in enumerate(cells):
+        taken = max(0, min(max(map(cell_len, column)) - widths[index], spare))
+        widths[index] += taken
+        spare -= taken
+    return widths
+
+
+def _least(column: Sequence[str]) -> int:
+    if column[0] not in PROSE:
+        return max(map(cell_len, column))
+    words = [cell_len(word) for cell in column for word in cell.split()]
+    return min(LONGEST_WORD, max(words))
+
+
+def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] | None = None) -> Listing:
     """The timed candidates, best first. A ratio above 1 is faster than the baseline."""
 
     def line(row: LeaderboardRow) -> tuple[str, ...]:
@@ -34,20 +93,20 @@ def leaderboard_table(rows: Iterable[LeaderboardRow], names: Mapping[str, str] |
         speed = "" if ratio is None else f"{ratio:.2f}x"
         interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
         rung = "precise" if row.precise_ratio is not None else "quick"
-        named = (names or {}).get(row.candidate_id) or row.note[:60]
+        named = (names or {}).get(row.candidate_id) or _cut(row.note, 60)
         return (str(row.place), row.candidate_id, speed, interval, rung, verdict, named)
 
-    columns = ("place", "candidate", "speed-up", "interval", "rung", "verdict", "idea")
-    return _table("Leaderboard (baseline time / candidate time)", columns, map(line, rows))
+    columns = ("#", "id", "speed-up", "interval", "rung", "verdict", "idea")
+    return Listing("Leaderboard (baseline time / candidate time)", columns, tuple(map(line, rows)))
 
 
-def candidates_table(rows: Iterable[CandidateRow]) -> Table:
+def candidates_table(rows: Iterable[CandidateRow]) -> Listing:
     """All candidates of a run, failed ones too."""
-    columns = ("candidate", "parent", "furthest", "verdict", "speed-up", "seconds", "idea")
-    return _table(
+    columns = ("id", "parent", "furthest", "verdict", "speed-up", "seconds", "idea")
+    return Listing(
         "Candidates",
         columns,
-        (
+        tuple(
             (
                 row.candidate_id,
                 row.parent_id or "",
@@ -55,7 +114,7 @@ def candidates_table(rows: Iterable[CandidateRow]) -> Table:
                 row.verdict,
                 "" if row.ratio is None else f"{row.ratio:.2f}x" + _from_below(row),
                 f"{row.spent_s:.2f}",
-                row.note[:40],
+                _cut(row.note, 40),
             )
             for row in rows
         ),
@@ -67,7 +126,7 @@ def _from_below(row: CandidateRow) -> str:
     return "" if row.ratio_rung == row.furthest else f" ({row.ratio_rung})"
 
 
-def funnel_table(rows: Iterable[FunnelRow]) -> Table:
+def funnel_table(rows: Iterable[FunnelRow]) -> Listing:
     """How many candidates entered and left each rung."""
 
     def line(row: FunnelRow) -> tuple[str, ...]:
@@ -75,7 +134,7 @@ def funnel_table(rows: Iterable[FunnelRow]) -> Table:
         return (row.rung.value, *(str(count) for count in counts), f"{row.device_s:.3f}")
 
     columns = ("rung", "entered", "passed", "failed", "refused", "from the book", "charged s")
-    return _table("Funnel (candidates per rung)", columns, map(line, rows))
+    return Listing("Funnel (candidates per rung)", columns, tuple(map(line, rows)))
 
 
 def savings_sentence(saved: Savings) -> str:
@@ -93,22 +152,20 @@ def savings_sentence(saved: Savings) -> str:
     )
 
 
-def runs_table(rows: Iterable[RunRecord]) -> Table:
+def _run_line(run: RunRecord) -> tuple[str, ...]:
+    created = run.created_utc[:16].replace("T", " ")
+    return (run.run_id, run.task_name, run.rule, run.device_kind, run.client_name, created, run.closed or "open")
+
+
+def runs_table(rows: Iterable[RunRecord]) -> Listing:
     """The runs of a book, newest first."""
-    columns = ("run", "task", "rule", "device", "client", "created", "state")
-    return _table(
-        "Runs",
-        columns,
-        (
-            (r.run_id, r.task_name, r.rule, r.device_kind, r.client_name, r.created_utc[:19], r.closed or "open")
-            for r in rows
-        ),
-    )
+    columns = ("run", "task", "rule", "on", "client", "created", "state")
+    return Listing("Runs", columns, tuple(map(_run_line, rows)))
 
 
-def tasks_table(entries: Iterable[TaskEntry]) -> Table:
+def tasks_table(entries: Iterable[TaskEntry]) -> Listing:
     """The catalogue."""
-    return _table(
+    return Listing(
         "Tasks", ("name", "group", "title"),
-        ((e.name, e.group, e.title if not e.unavailable else f"unavailable: {e.unavailable}") for e in entries),
+        tuple((e.name, e.group, f"unavailable: {e.unavailable}" if e.unavailable else e.title) for e in entries),
     )  # fmt: skip

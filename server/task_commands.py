@@ -1,5 +1,6 @@
-"""`kernelgate tasks list|check|add`."""
+"""`kernelgate tasks list|check|add|remove`."""
 
+import sys
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,7 @@ from kernelgate.server.services import Services, open_catalogue, open_services
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import tasks_table
 from kernelgate.server.trouble import guarded
-from kernelgate.tasks.catalogue import add_task
+from kernelgate.tasks.adding import add_task, remove_task
 from kernelgate.tasks.model import ENTRY_FILE, Task
 from kernelgate.tools.kit.wire import DeviceRef
 
@@ -20,9 +21,10 @@ def list_tasks(settings: Settings, group: str) -> int:
 
     def listing() -> int:
         entries = [entry for entry in open_catalogue(settings).entries() if group in ("", entry.group)]
-        Console().print(tasks_table(entries))
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(tasks_table(entries))
         usable = sum(entry.unavailable is None for entry in entries)
-        Console().print(f"{usable} of {len(entries)} tasks can be run here.")
+        console.print(f"{usable} of {len(entries)} tasks can be run here.")
         return 0
 
     return guarded(listing)
@@ -66,15 +68,39 @@ async def _check_own_kernel(services: Services, task: Task, device: DeviceRef, c
     return 1
 
 
-def add(settings: Settings, path: Path, kernel: Path | None) -> int:
-    """Copy a task into the data folder."""
+def add(settings: Settings, path: Path, kernel: Path | None, *, replace: bool) -> int:
+    """Copy a task into the data folder, and say under which name it is found and what it still needs."""
 
     def adding() -> int:
-        target = add_task(path, settings.own_tasks, kernel)
-        Console(soft_wrap=True).print(
-            f"Task {target.name} is in {target}. Check it with `kernelgate tasks check {target.name}`; agents see "
-            "it in list_tasks the next time their server starts."
+        target = add_task(path, settings.own_tasks, kernel, replace=replace)
+        entry = next(entry for entry in open_catalogue(settings).entries() if entry.path == target)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        console.print(
+            f"Task {entry.name} is in {target}, a copy: later edits of {path} change nothing, until it is added again "
+            "with --replace."
+        )
+        if entry.unavailable:
+            console.print(
+                f"It cannot be run yet: it {entry.unavailable}; install that for {sys.executable}.",
+                style="yellow",
+            )
+        console.print(
+            f"Check it with `kernelgate tasks check {entry.name}`; agents see it in list_tasks the next time their "
+            "server starts."
         )
         return 0
 
     return guarded(adding)
+
+
+def remove(settings: Settings, name: str) -> int:
+    """Delete a task from the data folder."""
+
+    def removing() -> int:
+        place = remove_task(open_catalogue(settings), name, settings.own_tasks)
+        Console(soft_wrap=True, highlight=False, markup=False).print(
+            f"Task {name} is removed from {place.parent}; runs of it keep the copy that they began with."
+        )
+        return 0
+
+    return guarded(removing)

@@ -5,16 +5,26 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from kernelgate.budget.errors import LedgerError
+from kernelgate.server.clients import ConfigError
 from kernelgate.server.gpus import NoSuchDevice
+from kernelgate.server.settings import SettingsError
 from kernelgate.tasks.taskfile import TaskError
 
 TROUBLE: Final = 2
 """Exit status."""
 
 
+class Trouble(Exception):
+    """Why a command cannot go on: one sentence with what to do."""
+
+
+MENDABLE: Final = (LedgerError, TaskError, NoSuchDevice, SettingsError, ConfigError, Trouble)
+"""Errors whose sentence is for the user."""
+
+
 def say(sentence: str) -> int:
-    """One sentence on stderr; returns the exit status."""
-    end = "" if sentence.rstrip().endswith(("?", "!", ".")) else "."
+    """One sentence on stderr, and what may be listed below it; returns the exit status."""
+    end = "" if "\n" in sentence.rstrip() or sentence.rstrip().endswith(("?", "!", ".")) else "."
     sys.stderr.write(f"kernelgate: {sentence.rstrip()}{end}\n")
     return TROUBLE
 
@@ -31,10 +41,10 @@ def guarded(command: Callable[[], int]) -> int:
     """Run a command; what the user can mend becomes its sentence, everything else stays a traceback."""
     try:
         return command()
-    except (LedgerError, TaskError, NoSuchDevice) as error:
+    except MENDABLE as error:
         return say(str(error))
     except BaseExceptionGroup as group:
         found = leaves(group)
-        if all(isinstance(error, LedgerError | TaskError | NoSuchDevice) for error in found):
+        if all(isinstance(error, MENDABLE) for error in found):
             return say("; ".join(str(error) for error in found))
         raise

@@ -3,8 +3,6 @@
 import importlib.util
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,17 +15,13 @@ from kernelgate.tasks.taskfile import (
     REFERENCE_FILE,
     TASK_FILE,
     TaskError,
-    kernel_of,
-    parse_task_file,
     task_of_file,
     task_of_folder,
-    text_of,
     title_of,
 )  # fmt: skip
 
 BUNDLED_GROUP: Final = "bundled"
 KERNELBENCH_GROUP: Final = "kernelbench"
-BASELINE_FILE: Final = "kernel.py"
 _LEVEL = re.compile(r"level\d+")
 _UNPRINTABLE = re.compile(r"[^A-Za-z0-9_./ -]")
 """File names reach the agent; what no task name may hold is shown as `?`."""
@@ -151,51 +145,6 @@ class Catalogue:
             except ValueError:  # a module that is loaded but has no spec, such as __main__
                 self._installed[module] = True
         return self._installed[module]
-
-
-def add_task(path: Path, into: Path, baseline_kernel: Path | None = None) -> Path:
-    """Copy a reference file or a task's folder to `into/<name>/` and return that folder.
-
-    Of a folder only `reference.py`, `task.toml` and the kernel that it names are taken. `baseline_kernel` becomes
-    `kernel.py` and the task's `baseline`. The files are judged first: raises `TaskError` if they are no task, the name
-    is taken, or `into` cannot be written; nothing is left behind then.
-    """
-    name = path.resolve().stem if path.is_file() else path.resolve().name
-    files = _files_to_add(path)
-    if baseline_kernel is not None:
-        kernel = kernel_of(baseline_kernel)
-        table = files.get(TASK_FILE, "")
-        if parse_task_file(table).baseline:
-            raise TaskError(f"the task's {TASK_FILE} names a baseline already; remove it there or leave out the kernel")
-        files[TASK_FILE] = f'baseline = "{BASELINE_FILE}"\n{table}'
-        files[BASELINE_FILE] = kernel
-    target = into / name
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        if target.exists() or (into / f"{name}.py").exists():
-            raise TaskError(f"{into} has a task {name} already; rename yours or remove that one")
-        with tempfile.TemporaryDirectory(prefix=".adding-", dir=into) as scratch:
-            folder = Path(scratch) / name
-            folder.mkdir()
-            for file_name, text in files.items():
-                (folder / file_name).write_text(text, encoding="utf-8")
-            task_of_folder(folder, name=name, group=into.name)
-            shutil.move(folder, target)
-    except OSError as error:
-        raise TaskError(f"cannot write to {into}: {error.strerror}") from None
-    return target
-
-
-def _files_to_add(path: Path) -> dict[str, str]:
-    if not path.is_dir():
-        return {REFERENCE_FILE: text_of(path)}
-    files = {REFERENCE_FILE: text_of(path / REFERENCE_FILE)}
-    if (path / TASK_FILE).exists():
-        files[TASK_FILE] = text_of(path / TASK_FILE)
-        kernel = parse_task_file(files[TASK_FILE]).baseline
-        if kernel:
-            files[kernel] = text_of(path / kernel)
-    return files
 
 
 def _places_in(path: Path) -> Iterator[_Place]:

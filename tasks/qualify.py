@@ -11,12 +11,14 @@ A distribution on which the reference is not finite does not count (large inputs
 workload on which none is left makes the task unfit.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
 from kernelgate.tasks.model import Distribution, Frozen, Task, as_tuples
+from kernelgate.tasks.source import halvable_constants
 
 Mutant: TypeAlias = Literal["zeros", "passthrough"]
 _MUTANTS: Final[tuple[tuple[Mutant, str], ...]] = (
@@ -59,7 +61,7 @@ class Qualification(Frozen):
     """Why the reference could not be run at all: exception type and message."""
     bytes_needed: int = 0
     bytes_allowed: int = 0
-    """When the first exceeds the second, the task does not fit this device."""
+    """When the first exceeds the second, the task does not fit this device, or no size of it a workload's limit."""
 
 
 class TaskFitness(Frozen):
@@ -84,13 +86,13 @@ class TaskFitness(Frozen):
 
 def judge_task(task: Task, facts: Qualification) -> TaskFitness:
     """Judge a task from what was measured of it on one device. Pure."""
+    if facts.bytes_needed > facts.bytes_allowed:  # before the error, which says the same without what to do about it
+        return _unfit(
+            f"{task.name} needs {_size(facts.bytes_needed)} and this device allows {_size(facts.bytes_allowed)}: "
+            f"{_smaller(task, facts.bytes_allowed)}"
+        )
     if facts.error:
         return _unfit(f"the reference of {task.name} does not run: {facts.error}")
-    if facts.bytes_needed > facts.bytes_allowed:
-        return _unfit(
-            f"{task.name} needs {_mebibytes(facts.bytes_needed)} and this device allows "
-            f"{_mebibytes(facts.bytes_allowed)}: give it smaller workloads in a task.toml, or a larger device"
-        )
     if not facts.references:
         return _unfit(f"nothing was measured of {task.name}: it has no workload for this device")
     left_out: dict[Distribution, list[str]] = {
@@ -150,5 +152,14 @@ def _listed(distributions: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(distributions))
 
 
-def _mebibytes(count: int) -> str:
-    return f"{count / (1 << 20):,.0f} MiB"
+def _smaller(task: Task, allowed: int) -> str:
+    """How a task that does not fit can be made to."""
+    if all(workload.shrink_to_bytes != allowed for workload in task.workloads):
+        return "give it smaller workloads in a task.toml, or a larger device"
+    names = halvable_constants(task.source)
+    tried = f"halving {', '.join(names)} is not enough" if names else "it has no module constant that could be halved"
+    return f"{tried}; put its sizes into module constants (ROWS = 4096), or add a task.toml with workloads"
+
+
+def _size(count: int) -> str:
+    return f"{math.ceil(count / (1 << 20)):,} MiB" if count >= 1 << 20 else f"{math.ceil(count / (1 << 10))} KiB"

@@ -59,6 +59,14 @@ def constants(source: str) -> dict[str, Override]:
     return found
 
 
+def used_constants(source: str) -> dict[str, Override]:
+    """Those of `constants` that something in the file reads. Raises `SourceError` if the text is not Python."""
+    used = {
+        node.id for node in ast.walk(_parsed(source)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return {name: value for name, value in constants(source).items() if name in used}
+
+
 def with_overrides(source: str, overrides: Mapping[str, Override]) -> str:
     """The source with the right-hand side of the named top-level assignments replaced; line numbers stay.
 
@@ -144,13 +152,16 @@ def shrink_steps(source: str) -> Iterator[dict[str, Override]]:
     Whether a step makes sense is for the caller to find out: some constants must divide others, so a step may fail
     and a later one work. Raises `SourceError` if the text is not Python.
     """
-    used = {
-        node.id for node in ast.walk(_parsed(source)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    original = {name: value for name, value in constants(source).items() if name in used}
+    original = used_constants(source)
     walks = itertools.chain([original], _largest_halved(original), _first_halved(original))
     for step in itertools.islice(walks, MAX_SHRINK_STEPS):
         yield {name: value for name, value in step.items() if value != original[name]}
+
+
+def halvable_constants(source: str) -> tuple[str, ...]:
+    """The constants that `shrink_steps` may make smaller, in their order. Raises `SourceError` as it does."""
+    halved = {name for step in shrink_steps(source) for name in step}
+    return tuple(name for name in constants(source) if name in halved)
 
 
 def _largest_halved(current: dict[str, Override]) -> Iterator[dict[str, Override]]:

@@ -92,15 +92,15 @@ class TaskFile(Frozen):
 
 def task_of_file(path: Path, *, name: str, group: str) -> Task:
     """The task of a reference file without `task.toml`. Raises `TaskError`."""
-    return _task(name, group, _reference(path), TaskFile(), title=title_of(path.stem), kernel=None)
+    return _task(name, group, reference_of(path), TaskFile(), title=title_of(path.stem), kernel=None)
 
 
 def task_of_folder(folder: Path, *, name: str, group: str) -> Task:
     """The task of a folder with `reference.py`, and `task.toml` if there is one. Raises `TaskError`."""
-    source = _reference(folder / REFERENCE_FILE)
+    source = reference_of(folder / REFERENCE_FILE)
     toml = folder / TASK_FILE
     table = parse_task_file(text_of(toml)) if toml.exists() else TaskFile()
-    kernel = kernel_of(folder / table.baseline) if table.baseline else None
+    kernel = named_kernel(folder, table)
     return _task(name, group, source, table, title=table.title or title_of(folder.name), kernel=kernel)
 
 
@@ -116,6 +116,15 @@ def parse_task_file(text: str) -> TaskFile:
         raise TaskError(_sentence(error)) from None
 
 
+def reference_of(path: Path) -> str:
+    """Text of a reference file; raises `TaskError` that names the file and what it lacks."""
+    source = text_of(path)
+    problems = missing_pieces(source)
+    if problems:
+        raise TaskError(f"{path.name}: {'; '.join(problems)}")
+    return source
+
+
 def kernel_of(path: Path) -> str:
     """Text of a user's own kernel; raises `TaskError` unless it is Python that defines `ModelNew`."""
     text = text_of(path)
@@ -126,6 +135,18 @@ def kernel_of(path: Path) -> str:
     if "ModelNew" not in names:
         raise TaskError(f"{path.name} defines no class ModelNew; the kernel to beat needs one")
     return text
+
+
+def named_kernel(folder: Path, table: TaskFile) -> str | None:
+    """Text of the kernel that a `task.toml` in the folder names; None if it names none. Raises `TaskError`."""
+    if not table.baseline:
+        return None
+    if not (folder / table.baseline).exists():
+        raise TaskError(
+            f'{TASK_FILE} asks for baseline = "{table.baseline}", but there is no {table.baseline} beside it: put your '
+            "kernel there, or take that line out"
+        )
+    return kernel_of(folder / table.baseline)
 
 
 def text_of(path: Path) -> str:
@@ -151,14 +172,6 @@ def title_of(stem: str) -> str:
     """`19_Leaky_ReLU` → `Leaky ReLU`."""
     number, _, rest = stem.partition("_")
     return (rest if number.isdigit() and rest else stem).replace("_", " ")[:120]
-
-
-def _reference(path: Path) -> str:
-    source = text_of(path)
-    problems = missing_pieces(source)
-    if problems:
-        raise TaskError(f"{path.name}: {'; '.join(problems)}")
-    return source
 
 
 def _task(name: str, group: str, source: str, table: TaskFile, *, title: str, kernel: str | None) -> Task:

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, JsonValue
 
 from kernelgate.budget.model import as_tuple
-from kernelgate.tasks.model import DeviceKind, Frozen, Override, Precision, Tolerance
+from kernelgate.tasks.model import DeviceKind, Frozen, Override, Precision, Task, Tolerance, Workload
+from kernelgate.tasks.source import halvable_constants, used_constants
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import Book
 from kernelgate.tools.kit.envelope import Answer, NextStep, WorkloadView
@@ -28,6 +29,15 @@ class GetTaskArgs(Frozen):
     """Name from list_tasks."""
 
 
+class PublicWorkload(WorkloadView):
+    """A public workload with what is known of its sizes."""
+
+    set: dict[str, JsonValue]
+    """Constants of the reference file with their values here; what the file derives from them follows."""
+    sizes: str = ""
+    """Where `set` is empty: how the sizes are found."""
+
+
 class TaskDetails(Answer):
     """A task as the agent may see it."""
 
@@ -36,7 +46,7 @@ class TaskDetails(Answer):
     digest: str
     source: str
     """The reference file: Model, get_inputs, get_init_inputs."""
-    workloads: Annotated[tuple[WorkloadView, ...], BeforeValidator(as_tuple)]
+    workloads: Annotated[tuple[PublicWorkload, ...], BeforeValidator(as_tuple)]
     held_out_workloads: int
     """Hidden shapes, judged at precise_time; of all devices together, like the public ones."""
     tolerances: dict[str, Tolerance]
@@ -60,7 +70,7 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         title=task.title,
         digest=task.digest,
         source=task.source,
-        workloads=tuple(WorkloadView(name=w.name, set=_json(w.overrides), devices=w.devices) for w in public),
+        workloads=tuple(_shown(task, workload) for workload in public),
         held_out_workloads=len(task.workloads) - len(public),
         tolerances={dtype: task.tolerance(dtype) for dtype in ("float32", "float16", "bfloat16")},
         distributions=task.distributions,
@@ -72,6 +82,24 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         next_steps=(NextStep(tool="start_run", arguments={"task": task.name}, why="open a run with a budget"),),
         ledger_head=await book.head(),
     )
+
+
+def _shown(task: Task, workload: Workload) -> PublicWorkload:
+    if workload.shrink_to_bytes:
+        return PublicWorkload(
+            name=workload.name, set={}, sizes=_how_it_shrinks(task.source, workload), devices=workload.devices
+        )
+    values = used_constants(task.source) | workload.overrides
+    return PublicWorkload(name=workload.name, set=_json(values), devices=workload.devices)
+
+
+def _how_it_shrinks(source: str, workload: Workload) -> str:
+    names = halvable_constants(source)
+    if not names:
+        return "as the file has them: no constant of it can be halved"
+    kib = workload.shrink_to_bytes >> 10
+    most = f"{kib >> 10} MiB" if kib >= 1024 else f"{kib} KiB"
+    return f"{', '.join(names)}: halved, the largest first, until inputs and outputs fit {most}"
 
 
 def _json(overrides: Mapping[str, Override]) -> dict[str, JsonValue]:
@@ -86,8 +114,8 @@ TOOL: Final = BookTool(
     name="get_task",
     title="Read a task",
     description=(
-        "The reference source, public workloads, tolerances and precision policy of one task, and what a candidate "
-        "must look like. Free. Next: start_run."
+        "The reference source, public workloads with their sizes, tolerances and precision policy of one task, and "
+        "what a candidate must look like. Free. Next: start_run."
     ),
     args=GetTaskArgs,
     report=TaskDetails,

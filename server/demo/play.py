@@ -7,24 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import anyio
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 from rich.console import Console
 from rich.markup import escape
 
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.demo.script import IDEAS, TASK, Idea
+from kernelgate.server.preflight import make_data_folder, require
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import funnel_table, leaderboard_table, savings_sentence
+from kernelgate.server.trouble import Trouble, guarded, leaves
 
 BUDGET: Final = {"device_s": 60.0, "deadline_s": 120.0, "precise_calls": 6}
 MARKS: Final = {"ok": "[green]+[/]", "failed": "[red]-[/]", "refused": "[yellow]![/]", "running": "[blue]~[/]"}
 
 
 def structure_of(result: CallToolResult) -> dict[str, Any]:
-    """The structure of a reply; raises RuntimeError with the text of an error."""
+    """The structure of a reply; raises `Trouble` with the text of an error."""
     if result.is_error:
-        raise RuntimeError("".join(part.text for part in result.content if isinstance(part, TextContent)))
+        raise Trouble("".join(part.text for part in result.content if isinstance(part, TextContent)))
     return cast("dict[str, Any]", result.structured_content)
 
 
@@ -51,7 +53,10 @@ class Agent:
             while reply.get("status") == "running":
                 waiting = {"job_id": reply["job_id"]}
                 waited = await self.client.call_tool("job", waiting, progress_callback=on_progress)
-                reply = structure_of(waited)["job"].get("reply", reply)
+                job = structure_of(waited)["job"]
+                if "reply" not in job and job["state"] not in ("queued", "running"):
+                    raise Trouble(f"{tool} was not finished: its job {job['job_id']} is {job['state']}")
+                reply = job.get("reply", reply)
         cost: dict[str, Any] = reply.get("cost", {})
         spent = f"{cost.get('charged_s', 0.0):6.3f} s charged" if "cost" in reply else ""
         mark = MARKS[reply["status"]]
@@ -79,7 +84,8 @@ class Agent:
             return
         reply = await self.call("precise_time", {"candidate_id": candidate_id}, f"{idea.name}: precise")
         if reply["status"] == "refused":
-            await self.follow(next(step for step in reply["next_steps"] if step["allowed"]))
+            for step in [step for step in reply.get("next_steps", []) if step["allowed"]][:1]:
+                await self.follow(step)
         ratio = reply.get("report", {}).get("ratio")
         if reply.get("verdict") == "faster" and ratio and (self.best is None or ratio > self.best[1]):
             self.best = (candidate_id, ratio)
@@ -111,16 +117,33 @@ class Agent:
 
 def run_demo(settings: Settings) -> int:
     """Play the demo against a server of its own; the exit status is 0 if a speed-up was found within the budget."""
-    console = Console(soft_wrap=True, highlight=False)
+
+    def playing() -> int:
+        require(settings)
+        make_data_folder(settings)
+        console = Console(soft_wrap=True, highlight=False)
+        console.print("A scripted agent connects over stdio and optimises the row softmax.\n")
+        started = time.perf_counter()
+        agent = _played(settings, console)
+        _close(settings, console, agent, time.perf_counter() - started)
+        return 0 if agent.best is not None else 1
+
+    return guarded(playing)
+
+
+def _played(settings: Settings, console: Console) -> Agent:
+    """The agent after its script; raises `Trouble` where the server left it, or groups of what a call raised."""
     command = [*("-m", "kernelgate.server", "serve", "--data", str(settings.data_dir))]
     if settings.device:
         command += ["--device", settings.device]
     server = StdioServerParameters(command=sys.executable, args=command)
-    console.print("A scripted agent connects over stdio and optimises the row softmax.\n")
-    started = time.perf_counter()
-    agent = anyio.run(_play, server, console)
-    _close(settings, console, agent, time.perf_counter() - started)
-    return 0 if agent.best is not None else 1
+    try:
+        return anyio.run(_play, server, console)
+    except (MCPError, BaseExceptionGroup) as error:
+        lost = next((leaf for leaf in leaves(error) if isinstance(leaf, MCPError)), None)
+        if lost is None:
+            raise
+        raise Trouble(f"the demo's server is gone ({lost}); see its log, {settings.log}") from None
 
 
 async def _play(server: StdioServerParameters, console: Console) -> Agent:

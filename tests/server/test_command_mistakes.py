@@ -3,19 +3,28 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import pynvml
 import pytest
 
-from kernelgate.server.settings import SettingsError, checked_device, from_environment
+from kernelgate.server import preflight
+from kernelgate.server.clients import carried_environment
+from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
+from kernelgate.server.trouble import Trouble
 
 
-def sentence_of(*arguments: str, **environ: str) -> str:
-    done = subprocess.run(
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "kernelgate.server", *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, **environ},
     )  # fmt: skip
+
+
+def sentence_of(*arguments: str, **environ: str) -> str:
+    done = run(*arguments, **environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -51,3 +60,84 @@ def test_serve_names_the_devices_that_it_takes(tmp_path: Path) -> None:
 
 def test_an_audit_of_a_folder_says_which_file_is_wanted(tmp_path: Path) -> None:
     assert "is a folder" in sentence_of("audit", str(tmp_path))
+
+
+ABSENT_GPU = "cuda:97"
+USING_A_DEVICE = [("serve",), ("demo",), ("config", "claude-code"), ("config", "codex", "--write")]
+
+
+@pytest.mark.parametrize("command", USING_A_DEVICE, ids=" ".join)
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--device", ABSENT_GPU), "device 'cuda:97' is not here"),
+        (("--tasks", "nosuch"), "there is no task folder"),
+        (("--kernelbench", "nosuch"), "is no KernelBench checkout"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_is_not_on_this_host_is_said_before_a_command_starts(
+    command: tuple[str, ...], option: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    home = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path / "codex")}
+    assert words in sentence_of(*command, "--data", str(tmp_path / "data"), *option, **home)
+    assert not (tmp_path / "codex").exists(), "nothing that cannot work is written into a client's file"
+
+
+def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(preflight, "device_of", lost)
+    with pytest.raises(Trouble, match="does not answer"):
+        preflight.require(Settings(data_dir=tmp_path, device="cuda:0"))
+    preflight.require(Settings(data_dir=tmp_path, device="cpu"))
+
+
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_a_data_folder_that_cannot_be_used_is_said(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "name another with --data" in sentence_of(command, "--data", str(tmp_path / "file"))
+
+
+def test_an_unknown_client_ends_like_any_other_wrong_word() -> None:
+    assert "unknown client 'cursor': there is claude-code, codex." in sentence_of("config", "cursor")
+
+
+def test_an_entry_that_must_be_added_by_hand_is_shown_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("not = = toml", encoding="utf-8")
+    done = run("config", "codex", "--write", CODEX_HOME=str(tmp_path))
+    assert done.returncode == 2
+    sentence, _, entry = done.stderr.partition("Add this by hand:\n")
+    assert "was left as it is" in sentence
+    assert "kernelgate" in tomllib.loads(entry)["mcp_servers"]
+
+
+@pytest.mark.parametrize("given", ["../data", "./data/", "a/../../data"])
+def test_a_relative_path_is_stored_as_the_place_that_it_names(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "a").mkdir(parents=True)
+    monkeypatch.chdir(project)
+    place = (tmp_path / "project/data") if given.startswith("./") else tmp_path / "data"
+    for name in ("KERNELGATE_HOME", "KERNELGATE_KERNELBENCH", "KERNELGATE_TASKS"):
+        settings = from_environment({name: given})
+        assert place in (settings.data_dir, settings.kernelbench, *settings.task_dirs)
+        assert carried_environment({name: given}) == {name: str(place)}
+    text = run("config", "codex", "--data", given).stdout
+    assert tomllib.loads(text.partition("\n\n")[2].partition("\n\n`")[0])["mcp_servers"]["kernelgate"]["args"] == [
+        "serve", "--data", str(place)
+    ]  # fmt: skip
+
+
+def test_several_folders_of_tasks_are_each_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert carried_environment({"KERNELGATE_TASKS": f"one{os.pathsep}../two"}) == {
+        "KERNELGATE_TASKS": f"{tmp_path / 'one'}{os.pathsep}{tmp_path.parent / 'two'}"
+    }
+
+
+def test_only_what_a_user_added_can_be_removed(tmp_path: Path) -> None:
+    assert "softmax comes with kernelgate" in sentence_of("tasks", "remove", "softmax", "--data", str(tmp_path))
+    assert "there is no task 'mine'" in sentence_of("tasks", "remove", "mine", "--data", str(tmp_path))

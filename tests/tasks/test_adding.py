@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelgate.tasks.catalogue import Catalogue, add_task
+from kernelgate.tasks.adding import add_task, remove_task
+from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.taskfile import TaskError
 
 REFERENCE = "size = 4\nclass Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
@@ -85,3 +86,90 @@ def test_a_place_that_cannot_be_written_is_an_error(mine: Path, tmp_path: Path):
     blocked.write_text("")
     with pytest.raises(TaskError, match="cannot write to"):
         add_task(mine, blocked / "tasks")
+
+
+def test_a_task_that_is_replaced_is_the_new_one_alone(mine: Path, kernel: Path, tmp_path: Path):
+    into = tmp_path / "tasks"
+    add_task(mine, into, kernel, replace=True)
+    newer = REFERENCE + "size = 5\n"
+    mine.write_text(newer)
+    added = add_task(mine, into, replace=True)
+    assert [path.name for path in added.iterdir()] == ["reference.py"]
+    assert Catalogue(folders=[into]).task("my_op").source == newer
+    assert list(into.iterdir()) == [added]
+
+
+def test_a_plain_file_of_that_name_gives_way_too(mine: Path, tmp_path: Path):
+    into = tmp_path / "tasks"
+    into.mkdir()
+    (into / "my_op.py").write_text(REFERENCE)
+    with pytest.raises(TaskError, match="--replace"):
+        add_task(mine, into)
+    assert list(into.iterdir()) == [into / "my_op.py"]
+    assert add_task(mine, into, replace=True) == into / "my_op"
+    assert list(into.iterdir()) == [into / "my_op"]
+
+
+def test_what_is_no_task_replaces_nothing(mine: Path, tmp_path: Path):
+    added = add_task(mine, tmp_path / "tasks")
+    mine.write_text("x = 1\n")
+    with pytest.raises(TaskError):
+        add_task(mine, tmp_path / "tasks", replace=True)
+    assert (added / "reference.py").read_text() == REFERENCE
+
+
+@pytest.mark.parametrize("name", ["my_op", "softmax"])
+def test_an_added_task_is_removed_by_the_name_that_the_catalogue_gives_it(mine: Path, tmp_path: Path, name: str):
+    into = tmp_path / "tasks"
+    added = add_task(mine.rename(tmp_path / f"{name}.py"), into)
+    catalogue = Catalogue(folders=[into])
+    listed = next(entry.name for entry in catalogue.entries() if entry.path == added)
+    assert remove_task(catalogue, listed, into) == added
+    assert list(into.iterdir()) == []
+    assert listed not in catalogue.names()
+
+
+def test_a_broken_task_can_be_removed(mine: Path, tmp_path: Path):
+    added = add_task(mine, tmp_path / "tasks")
+    (added / "reference.py").write_text("def (")
+    assert remove_task(Catalogue(folders=[tmp_path / "tasks"]), "my_op", tmp_path / "tasks") == added
+
+
+def test_a_task_that_lies_elsewhere_is_never_removed(mine: Path, tmp_path: Path):
+    own, other = tmp_path / "tasks", tmp_path / "other"
+    add_task(mine, own)
+    elsewhere = add_task(mine.rename(tmp_path / "theirs.py"), other)
+    catalogue = Catalogue(folders=[other, own])
+    with pytest.raises(TaskError, match=r"theirs lies in .*other and stays; only what .* can be removed: my_op$"):
+        remove_task(catalogue, "theirs", own)
+    with pytest.raises(TaskError, match="softmax comes with kernelgate and stays"):
+        remove_task(catalogue, "softmax", own)
+    with pytest.raises(TaskError, match="there is no task 'nosuch'"):
+        remove_task(catalogue, "nosuch", own)
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\n", r"^my_op\.py: the reference defines no class Model; .*get_init_inputs\(\)$"),
+        ("def (", r"^my_op\.py: syntax error at line 1"),
+        (KERNEL, r"^my_op\.py: .*; it defines ModelNew, so it is a kernel: .* with --kernel my_op\.py$"),
+    ],
+)
+def test_a_file_that_is_no_reference_is_called_as_its_user_calls_it(mine: Path, tmp_path: Path, text: str, words: str):
+    mine.write_text(text)
+    with pytest.raises(TaskError, match=words):
+        add_task(mine, tmp_path / "tasks")
+
+
+def test_a_baseline_that_is_missing_is_said_with_the_file_that_asks_for_it(tmp_path: Path):
+    folder = tmp_path / "op"
+    folder.mkdir()
+    (folder / "reference.py").write_text(REFERENCE)
+    (folder / "task.toml").write_text('baseline = "fast.py"\n')
+    asked = r'task\.toml asks for baseline = "fast\.py", but there is no fast\.py beside it'
+    with pytest.raises(TaskError, match=asked):
+        add_task(folder, tmp_path / "tasks")
+    with pytest.raises(TaskError, match=asked):
+        Catalogue(folders=[folder]).task("op")

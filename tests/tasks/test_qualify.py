@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kernelgate.tasks.model import Distribution, Task, Workload
 from kernelgate.tasks.qualify import Mutant, Qualification, ReferenceFacts, Trial, judge_task
+from kernelgate.tasks.taskfile import OWN_AND_SMALL
 
 DRAWN: tuple[Distribution, ...] = ("normal", "uniform", "large")
 WORKLOADS = ("tiny", "wide")
@@ -119,6 +120,24 @@ def test_what_could_not_be_measured_is_no_evidence():
 def test_a_task_that_needs_more_than_the_device_allows_is_refused_with_both_numbers():
     fitness = judge_task(TASK, Qualification(bytes_needed=3 << 30, bytes_allowed=2 << 30))
     assert fitness.refused_because.startswith("t needs 3,072 MiB and this device allows 2,048 MiB")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "advice"),
+    [
+        ("", "it has no module constant that could be halved"),
+        ("UNUSED = 4096\n", "it has no module constant that could be halved"),
+        ("ROWS = 64\nuse(ROWS)\n", "halving ROWS is not enough"),
+    ],
+)
+@pytest.mark.parametrize(("needed", "said"), [((64 << 20) + 1, "65 MiB"), (1 << 30, "1,024 MiB")])
+def test_a_task_of_which_no_size_fits_is_told_where_to_put_its_sizes(sizes: str, advice: str, needed: int, said: str):
+    task = TASK.model_copy(update={"source": sizes, "workloads": OWN_AND_SMALL})
+    found = Qualification(error="too large", bytes_needed=needed, bytes_allowed=64 << 20)
+    assert judge_task(task, found).problems == (
+        f"t needs {said} and this device allows 64 MiB: {advice}; put its sizes into module constants (ROWS = 4096), "
+        "or add a task.toml with workloads",
+    )
 
 
 def test_of_several_problems_the_refusal_gives_the_first_and_the_number():

@@ -12,6 +12,7 @@ from kernelgate.tasks.source import (
     MAX_SHRINK_STEPS,
     SourceError,
     constants,
+    halvable_constants,
     imported_modules,
     missing_pieces,
     shrink_steps,
@@ -208,3 +209,17 @@ def test_shrinking_ends_never_grows_and_never_falls_below_one(sizes: list[int]):
             assert isinstance(value, int)
             assert 1 <= value < int(str(original[name]))
         with_overrides(source, step)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("batch = 32\nwidth = 64\nuse(batch, width)", ("batch", "width")),
+        ("batch = 32\nshape = (3, 224)\nslope = 0.5\nuse(batch, shape, slope)", ("batch", "shape")),
+        ("unused = 4096\nuse(4096)", ()),
+        ("one = 1\nflag = True\nname = 'x'\nuse(one, flag, name)", ()),
+        ("", ()),
+    ],
+)
+def test_the_constants_that_can_be_halved_are_named(source: str, names: tuple[str, ...]):
+    assert halvable_constants(source) == names

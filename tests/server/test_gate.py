@@ -13,9 +13,10 @@ from pydantic import JsonValue
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.report import spent_per_rung
 from kernelgate.server.app import build
-from kernelgate.server.book import spent_per_rung
 from kernelgate.server.measure import KNOWN_GOOD, WAITING
+from kernelgate.server.run_commands import show_runs
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
 from kernelgate.tools.kit.runner import OnProgress
@@ -216,8 +217,8 @@ async def test_a_task_that_lets_a_mutant_pass_cannot_be_run_on(tmp_path: Path) -
     assert len(runner.requests) == 1, "what was found is kept in the book"
 
 
-async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_what_the_rung_spent(
-    tmp_path: Path,
+async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_what_was_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner, _ = scripted(correct)
     settings = Settings(data_dir=tmp_path, device="cpu")
@@ -231,9 +232,15 @@ async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_
         assert ledger.open_holds("r1") == ()
         assert purse.settled.check_calls == 1
         assert purse.settled.device_s > 0
-        assert spent_per_rung(ledger, "r1")["check"] == pytest.approx(purse.settled.device_s, abs=1e-5)
+        assert spent_per_rung(ledger, "r1")["check"] == purse.settled.device_s
         assert [result.rung.value for result in ledger.results("c1")] == ["compile"]
     assert audit(tmp_path / "ledger.db").ok
+    assert show_runs(settings, "r1", close=False) == 0
+    shown = capsys.readouterr().out
+    spent = f"{purse.settled.device_s:.3f}"
+    assert f"{purse.settled.device_s:.2f}" in next(line for line in shown.splitlines() if "│ c1 " in line)
+    assert spent in next(line for line in shown.splitlines() if "│ check " in line)
+    assert f"Spent {spent} device seconds ({spent} s of it without a verdict)" in " ".join(shown.split())
 
 
 async def test_work_that_only_waited_for_the_device_costs_nothing_when_the_server_leaves(tmp_path: Path) -> None:

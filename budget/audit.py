@@ -162,8 +162,8 @@ class _Auditor:
         for stray in results.strays():
             self._find("run", f"Result {stray['result_id']} has no event that paid for it.", None, stray["run_id"])
         for run_id, state in runs.items():
-            if not state.granted:
-                self._find("run", f"Run {run_id} has no grant.", None, run_id)
+            for at_seq, what in state.at_the_end():
+                self._find("run", what, at_seq, run_id)
         return Head(seq=seq, hash=prev_hash)
 
     def _one_event(self, state: RunAudit, event: dict[str, Any], result: dict[str, Any] | None) -> None:

@@ -62,12 +62,18 @@ class Sums(RuleBasedStateMachine):
         self.runs = ["r1"]
         self.candidates = [self.book.climb(Rung.compile), self.book.climb(Rung.quick)]
         self.open: dict[int, Rung] = {}
+        self.measured: dict[int, Amount] = {}
 
     def amount(self, device_s: float, work_s: float) -> Amount:
         return Amount(calls=1, work_s=work_s, **{self.device: device_s})
 
     def pick(self, data: st.DataObject) -> int:
         return data.draw(st.sampled_from(sorted(self.open)))
+
+    def end(self, data: st.DataObject, device_s: float, work_s: float) -> tuple[int, Rung, Amount]:
+        hold_seq = self.pick(data)
+        self.measured[hold_seq] = self.amount(device_s, work_s)
+        return hold_seq, self.open.pop(hold_seq), self.measured[hold_seq]
 
     @rule(data=st.data(), rung=st.sampled_from(sorted(VERDICTS)), device_s=seconds, work_s=seconds)
     def hold(self, data: st.DataObject, rung: Rung, device_s: float, work_s: float) -> None:
@@ -87,17 +93,14 @@ class Sums(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data(), device_s=seconds, work_s=seconds)
     def settle(self, data: st.DataObject, device_s: float, work_s: float) -> None:
-        hold_seq = self.pick(data)
-        rung = self.open.pop(hold_seq)
-        result = result_input(rung, data.draw(st.sampled_from(VERDICTS[rung])))
-        self.book.ledger.settle(hold_seq, self.amount(device_s, work_s), result)
+        hold_seq, rung, measured = self.end(data, device_s, work_s)
+        self.book.ledger.settle(hold_seq, measured, result_input(rung, data.draw(st.sampled_from(VERDICTS[rung]))))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), device_s=seconds, work_s=seconds, reason=st.sampled_from(["cancelled", "purse_ended"]))
     def settle_unjudged(self, data: st.DataObject, device_s: float, work_s: float, reason: Any) -> None:
-        hold_seq = self.pick(data)
-        del self.open[hold_seq]
-        self.book.ledger.settle_unjudged(hold_seq, self.amount(device_s, work_s), reason)
+        hold_seq, _, measured = self.end(data, device_s, work_s)
+        self.book.ledger.settle_unjudged(hold_seq, measured, reason)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), house_s=seconds, reason=st.sampled_from(["fault_of_ours", "cancelled_unstarted"]))
@@ -135,6 +138,13 @@ class Sums(RuleBasedStateMachine):
     def all_sums_agree(self) -> None:
         for run_id in getattr(self, "runs", ()):
             agree(self.book.ledger, run_id)
+
+    @invariant()
+    def what_was_measured_is_charged_or_the_houses(self) -> None:
+        for hold_seq, measured in getattr(self, "measured", {}).items():
+            (row,) = self.book.ledger.query("SELECT * FROM charges WHERE hold_seq = ?", hold_seq)
+            assert total([row["gpu_s"], row["cpu_s"], row["overrun_s"]]) == measured.device_s
+            assert total([row["work_s"], row["overrun_work_s"]]) == round(measured.work_s, 9)
 
     def teardown(self) -> None:
         if hasattr(self, "book"):

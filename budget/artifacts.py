@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from kernelgate.budget.errors import BookDiskFull, LedgerError
 from kernelgate.budget.reads import Reads
@@ -14,6 +14,8 @@ from kernelgate.budget.rows import artifact_of, insert
 
 RUN_ARTIFACT_LIMIT_BYTES: Final = 256 << 20
 """Kept per run; what exceeds it is listed with its digest, but not kept."""
+
+FileState: TypeAlias = Literal["as_written", "missing", "changed", "unreadable"]
 
 
 class ArtifactGone(LedgerError):
@@ -77,6 +79,19 @@ class Artifacts(Reads):
                 insert(connection, "artifacts", {
                     "result_id": result_id, **columns, "created_utc": self._clock.utc(),
                 })  # fmt: skip
+
+
+def state_of(file: Path, digest: str) -> FileState:
+    """Whether a file beside the book is what was written there, by its SHA-256."""
+    try:
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            return "unreadable"
+        with file.open("rb") as stream:
+            return "as_written" if hashlib.file_digest(stream, "sha256").hexdigest() == digest else "changed"
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except (OSError, ValueError):  # a forged path may be no path at all
+        return "unreadable"
 
 
 def _write_once(file: Path, data: bytes) -> None:

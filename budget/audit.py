@@ -1,4 +1,4 @@
-"""Is the book true? Everything is recomputed from the file alone: chain, triggers, purses, holds, rungs, decisions."""
+"""Is the book true? Everything is recomputed: chain, triggers, purses, holds, rungs, decisions, artifacts beside it."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from kernelgate.budget.artifacts import state_of
 from kernelgate.budget.audit_run import RunAudit
 from kernelgate.budget.chain import EVENT_COLUMNS
 from kernelgate.budget.connection import open_for_reading
@@ -21,7 +22,11 @@ from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
-Topic: TypeAlias = Literal["file", "triggers", "chain", "head", "sources", "run"]
+Topic: TypeAlias = Literal["file", "triggers", "chain", "head", "sources", "run", "artifacts"]
+_WRONG_FILES: Final = {
+    "changed": "does not have its SHA-256: changed on disk",
+    "unreadable": "cannot be read as a file",
+}
 _HASHED: Final = tuple(sorted(set(EVENT_COLUMNS) - {"prev_hash", "hash"}))
 """In the order of canonical JSON, so that a row's text needs no sorting."""
 
@@ -49,7 +54,7 @@ class AuditReport(Frozen):
 
 
 def audit(path: str | os.PathLike[str], run: str | None = None, head: Head | None = None) -> AuditReport:
-    """Recompute a book from its file, without writing to it.
+    """Recompute a book from its file and the artifacts beside it, without writing to either.
 
     Args:
         path: the SQLite file.
@@ -65,7 +70,7 @@ def audit(path: str | os.PathLike[str], run: str | None = None, head: Head | Non
         connection.execute("BEGIN")  # one snapshot, while others go on writing
         if run is not None and not connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run,)).fetchone():
             raise UnknownId(f"unknown run {run!r}")
-        return _Auditor(connection, find_rules(), run).report(head)
+        return _Auditor(connection, find_rules(), run).report(head, Path(path).absolute().parent)
     except sqlite3.Error as error:
         raise translate(error, Path(path)) from error
     finally:
@@ -75,8 +80,11 @@ def audit(path: str | os.PathLike[str], run: str | None = None, head: Head | Non
 def rendered(report: AuditReport) -> str:
     """The report for people: one line that says whether the book holds, then what does not."""
     counts = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in report.counts.items())
-    verdict = "The book holds: chain, sums and decisions verify." if report.ok else "The book does not hold."
-    lines = [verdict, f"Looked at {counts}.", f"Head {report.head}"]
+    good = "The book holds: chain, sums, decisions and artifacts verify."
+    lines = [good if report.ok else "The book does not hold.", f"Looked at {counts}.", f"Head {report.head}"]
+    missing = report.counts.get("artifacts_missing", 0)
+    if missing:
+        lines.append(f"Artifacts that are not beside the book: {missing}. They may be pruned; their rows stay.")
     for finding in report.findings:
         where = " ".join(
             part
@@ -99,11 +107,12 @@ class _Auditor:
         self._findings: list[Finding] = []
         self._has = {table: self._with_rows(table) for table in PAID_TABLES if table != "results"}
 
-    def report(self, head: Head | None) -> AuditReport:
+    def report(self, head: Head | None, folder: Path) -> AuditReport:
         self._file()
         self._triggers()
         last = self._events(head)
         self._sources()
+        self._artifacts(folder)
         return AuditReport(
             ok=not self._counts["findings"],
             findings=tuple(self._findings),
@@ -162,8 +171,8 @@ class _Auditor:
         for stray in results.strays():
             self._find("run", f"Result {stray['result_id']} has no event that paid for it.", None, stray["run_id"])
         for run_id, state in runs.items():
-            if not state.granted:
-                self._find("run", f"Run {run_id} has no grant.", None, run_id)
+            for at_seq, what in state.at_the_end():
+                self._find("run", what, at_seq, run_id)
         return Head(seq=seq, hash=prev_hash)
 
     def _one_event(self, state: RunAudit, event: dict[str, Any], result: dict[str, Any] | None) -> None:
@@ -218,6 +227,19 @@ class _Auditor:
         for environment_id, facts in self._connection.execute("SELECT environment_id, facts_json FROM environments"):
             if Environment(facts=json.loads(facts)).environment_id != environment_id:
                 self._find("sources", f"The facts of environment {environment_id} do not have its id.")
+
+    def _artifacts(self, folder: Path) -> None:
+        """The files beside the book are what their rows say. A missing one is counted: artifacts may be pruned."""
+        where, values = ("", ()) if self._run is None else ("AND run_id = ?", (self._run,))
+        for run_id, path, digest, result_id, name in self._connection.execute(
+            f"""SELECT min(run_id), path, artifact_sha256, min(result_id), min(name) FROM artifacts
+            WHERE path NOT NULL {where} GROUP BY path, artifact_sha256 ORDER BY min(artifact_id)""",
+            values,
+        ):
+            state = state_of(folder / path, digest)
+            self._counts["artifacts_missing" if state == "missing" else "artifacts"] += 1
+            if state in _WRONG_FILES:
+                self._find("artifacts", f"{path} ({name} of result {result_id}) {_WRONG_FILES[state]}.", None, run_id)
 
 
 class _Merge:

@@ -8,12 +8,33 @@ from typing import Any, Final, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
 from kernelgate.budget.history import Timing, fold_history
-from kernelgate.budget.model import PASSING, Budget, Decision, Promotion, Purse, Rung, Spent, UnjudgedReason, Verdict
+from kernelgate.budget.model import (
+    HOUSE,
+    PASSING,
+    Budget,
+    Decision,
+    Promotion,
+    Purse,
+    Rung,
+    Spent,
+    UnjudgedReason,
+    Verdict,
+)
 from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
 """Sums of nanosecond-rounded seconds may differ by so much over a run."""
 _AMOUNTS: Final = ("calls", "override_calls", "gpu_s", "cpu_s", "work_s")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The settle or release of a hold."""
+
+    kind: str
+    seq: int
+    work_s: float
+    overrun_s: float
 
 
 @dataclass
@@ -23,7 +44,8 @@ class _Hold:
     environment_id: str
     amounts: dict[str, float]
     extended: bool = False
-    ended: bool = False
+    end: _End | None = None
+    overrun_booked: bool = False
 
 
 @dataclass
@@ -55,7 +77,7 @@ class RunAudit:
         self._verdicts: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         """(candidate, rung) → environment → latest verdict."""
         self._trails: dict[str, _Trail] = defaultdict(_Trail)
-        self.granted = False
+        self._granted_seen = False
         self._closed = False
 
     def apply(self, event: dict[str, Any], result: Mapping[str, Any] | None, digest: str | None) -> Iterator[str]:
@@ -68,13 +90,15 @@ class RunAudit:
         """
         kind = event["kind"]
         if kind == "grant":
-            self.granted = True
-        elif not self.granted:
+            self._granted_seen = True
+        elif not self._granted_seen:
             yield f"Event {event['seq']} comes before the run's grant."
         if kind in ("hold", "override"):
             yield from self._entry(event)
         elif kind in ("extend", "settle", "release"):
             yield from self._of_hold(event, result)
+        elif kind == "overrun":
+            yield from self._overrun(event)
         elif kind == "refuse":
             yield from self._decision(event)
         elif kind == "close":
@@ -106,7 +130,7 @@ class RunAudit:
             event["rung"], event["candidate_id"], event["environment_id"],
         ):  # fmt: skip
             yield f"The {kind} {seq} is of another call than hold {event['hold_seq']}."
-        if hold.ended or (kind == "extend" and hold.extended):
+        if hold.end is not None or (kind == "extend" and hold.extended):
             yield f"Hold {event['hold_seq']} was ended or extended before; event {seq} is a second {kind}."
             return
         amounts = {name: event[name] for name in _AMOUNTS}
@@ -115,7 +139,7 @@ class RunAudit:
             self._add(self._open, hold.rung, amounts, 1)
             hold.amounts = {name: round(hold.amounts[name] + amounts[name], 9) for name in _AMOUNTS}
             return
-        hold.ended = True
+        hold.end = _End(kind, seq, event["work_s"], event["overrun_s"])
         self._add(self._open, hold.rung, hold.amounts, -1)
         if kind == "release":
             self._forget_overlap(event)
@@ -125,7 +149,33 @@ class RunAudit:
         self._add(self._settled, hold.rung, amounts, 1)
         if result is None and event["reason"] not in get_args(UnjudgedReason):
             yield f"The settle {seq} has no result."
+        if result is not None and event["reason"] != result["verdict"]:
+            yield f"The settle {seq} says {event['reason']}, and its result {result['verdict']}."
         yield from _charge_is_fair(event, hold)
+
+    def _overrun(self, event: dict[str, Any]) -> Iterator[str]:
+        """What the house pays stands right behind the end of a hold; behind a settle it is what the hold lacked."""
+        seq, hold = event["seq"], self._holds.get(event["hold_seq"])
+        end = None if hold is None else hold.end
+        if hold is None or end is None or end.seq != seq - 1:
+            yield f"The overrun {seq} does not follow the end of a hold."
+            return
+        hold.overrun_booked = True
+        if event["account_id"] != HOUSE:
+            yield f"The overrun {seq} is booked on {event['account_id']}, not on the house."
+        if end.kind == "settle" and _differ(event["gpu_s"] + event["cpu_s"], end.overrun_s):
+            yield f"The overrun {seq} is not what settle {end.seq} measured above its hold."
+        if end.kind == "settle" and event["work_s"] > 0 and _differ(end.work_s, hold.amounts["work_s"]):
+            yield f"The overrun {seq} lays work on the house that hold {event['hold_seq']} could have paid."
+
+    def at_the_end(self) -> Iterator[tuple[int | None, str]]:
+        """What only shows after the last event: what is missing, and the event that should have it behind it."""
+        if not self._granted_seen:
+            yield None, f"Run {self._run['run_id']} has no grant."
+        for hold in self._holds.values():
+            end = hold.end
+            if end is not None and end.kind == "settle" and end.overrun_s > 0 and not hold.overrun_booked:
+                yield end.seq, f"What settle {end.seq} measured above its hold is not booked on the house."
 
     def _rows(self, event: dict[str, Any], result: Mapping[str, Any] | None, digest: str | None) -> Iterator[str]:
         seq = event["seq"]
@@ -218,6 +268,14 @@ def _charge_is_fair(event: dict[str, Any], hold: _Hold) -> Iterator[str]:
         yield f"The settle {event['seq']} charges more than hold {event['hold_seq']} held."
     if event["calls"] != hold.amounts["calls"] or event["override_calls"] != hold.amounts["override_calls"]:
         yield f"The settle {event['seq']} charges other calls than hold {event['hold_seq']} held."
+    device_s, held_s = (amounts["gpu_s"] + amounts["cpu_s"] for amounts in (event, hold.amounts))
+    if event["overrun_s"] > 0 and _differ(device_s, held_s):
+        yield f"The settle {event['seq']} lays on the house what hold {event['hold_seq']} could have paid."
+
+
+def _differ(one_s: float, other_s: float) -> bool:
+    """Whether two amounts that are kept to the nanosecond are not the same."""
+    return round(one_s - other_s, 9) != 0
 
 
 def _replay_is_faithful(event: dict[str, Any], result: Mapping[str, Any]) -> Iterator[str]:

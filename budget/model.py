@@ -141,6 +141,11 @@ class Amount(Frozen):
     work_s: float = Field(default=0.0, ge=0)
     """Wall clock of work, against the run's deadline: no queueing, no downtime."""
 
+    @property
+    def device_s(self) -> float:
+        """Seconds of the device, whichever it is."""
+        return round(self.gpu_s + self.cpu_s, 9)
+
 
 class Budget(Frozen):
     """What a run is granted. All limits are totals over the run."""
@@ -220,13 +225,13 @@ class Purse(Frozen):
 
     @property
     def device_s_left(self) -> float:
-        """Device seconds neither held nor settled."""
-        return max(0.0, self.granted.device_s - self.open.device_s - self.settled.device_s)
+        """Device seconds neither held nor settled, to the nanosecond: a rest of rounding is no time."""
+        return max(0.0, round(self.granted.device_s - self.open.device_s - self.settled.device_s, 9))
 
     @property
     def deadline_s_left(self) -> float:
-        """Work seconds left before the run's deadline."""
-        return max(0.0, self.granted.deadline_s - self.open.work_s - self.settled.work_s)
+        """Work seconds left before the run's deadline, to the nanosecond."""
+        return max(0.0, round(self.granted.deadline_s - self.open.work_s - self.settled.work_s, 9))
 
 
 class Scored(Frozen):

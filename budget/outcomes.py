@@ -66,7 +66,7 @@ class Settled(Record):
     """None where nothing was judged."""
     charged: Amount
     overrun_s: float
-    """Measured above the hold: the house's."""
+    """Device seconds measured above the hold: the house's. Work seconds above it stand in the book alone."""
     purse: Purse
     head: Head
 

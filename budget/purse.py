@@ -78,9 +78,13 @@ def charge(measured: Amount, held: Amount) -> Amount:
     )
 
 
-def overrun(measured: Amount, held: Amount) -> float:
-    """Device seconds measured above the hold."""
-    return _seconds(max(0.0, measured.gpu_s - held.gpu_s) + max(0.0, measured.cpu_s - held.cpu_s))
+def overrun(measured: Amount, held: Amount) -> Amount:
+    """Seconds measured above the hold: of the device and of work. Calls cannot exceed it."""
+    return Amount(
+        gpu_s=_seconds(max(0.0, measured.gpu_s - held.gpu_s)),
+        cpu_s=_seconds(max(0.0, measured.cpu_s - held.cpu_s)),
+        work_s=_seconds(max(0.0, measured.work_s - held.work_s)),
+    )
 
 
 def _seconds(value: float) -> float:

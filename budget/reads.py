@@ -165,12 +165,15 @@ class Reads(Session):
         return tuple(row["seq"] for row in rows)
 
     def prices(self, task_digest: str, environment_id: str) -> Prices:
-        """What each rung cost on a task in an environment, by passing, measured results; others are missing."""
+        """What each rung cost on a task in an environment, by passing, measured results; others are missing.
+
+        By what was measured, not by what was charged: a price learned from charges could never outgrow its own holds.
+        """
         found: dict[Rung, LearnedPrice] = {}
         for rung in Rung:
             passing = [verdict.value for verdict in PASSING[rung]]
             rows = self.query(
-                f"""SELECT gpu_s + cpu_s + overrun_s AS device_s, work_s FROM results
+                f"""SELECT gpu_s + cpu_s + overrun_s AS device_s, max(work_s, wall_s) AS work_s FROM results
                 WHERE task_digest = ? AND environment_id = ? AND rung = ? AND replay_of IS NULL
                 AND verdict IN ({", ".join("?" * len(passing))}) ORDER BY result_id DESC LIMIT {PRICE_WINDOW}""",
                 task_digest,

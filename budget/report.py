@@ -1,6 +1,10 @@
-"""Reading a run back for people: leaderboard, funnel, and what the ladder saved. Each over the view of that name."""
+"""Reading a run back for people: leaderboard, funnel, what was spent on what, and what the ladder saved.
+
+What was charged is read from the settle events, by the views of `budget/queries`: a charge without a result counts too.
+"""
 
 import statistics
+from collections.abc import Iterable
 from typing import Any
 
 from kernelgate.budget.ledger import Ledger
@@ -25,7 +29,7 @@ class LeaderboardRow(Frozen):
     quick_low: float | None
     quick_high: float | None
     device_s: float
-    """Charged for all of its results."""
+    """Charged for all of its calls, with and without a result."""
 
 
 class FunnelRow(Frozen):
@@ -39,9 +43,10 @@ class FunnelRow(Frozen):
     """Candidates refused at least once."""
     refusals: int
     calls: int
-    """Measured results; replays are apart."""
+    """Charged, judged or not; replays are apart."""
     replays: int
     device_s: float
+    """Charged for those calls."""
 
 
 class Savings(Frozen):
@@ -56,6 +61,8 @@ class Savings(Frozen):
     """What the quick rung cost: without the ladder it would not be needed."""
     spent_device_s: float
     """What all rungs cost."""
+    unjudged_device_s: float
+    """Of that, what ended without a verdict: cancelled, or more than the purse could carry."""
     saved_device_s: float | None
     """`never_precise` × the median, less the quick rung; negative if the ladder did not pay."""
 
@@ -79,24 +86,48 @@ def funnel(ledger: Ledger, run_id: str) -> tuple[FunnelRow, ...]:
 
 def savings(ledger: Ledger, run_id: str) -> Savings:
     """What was saved against measuring everything precisely."""
-    costs = ledger.query(
+    results = ledger.query(
         "SELECT candidate_id, rung, ratio, gpu_s + cpu_s AS device_s, replay_of FROM results WHERE run_id = ?", run_id
     )
+    charges = ledger.query("SELECT rung, result_id, gpu_s + cpu_s AS device_s FROM charges WHERE run_id = ?", run_id)
     (found,) = ledger.query("SELECT count(*) AS n FROM candidates WHERE run_id = ?", run_id)
-    precise = {row["candidate_id"] for row in costs if row["rung"] == Rung.precise}
-    quick = {row["candidate_id"] for row in costs if row["rung"] == Rung.quick and row["ratio"] is not None}
-    measured = [row["device_s"] for row in costs if row["rung"] == Rung.precise and row["replay_of"] is None]
-    quick_s = sum(row["device_s"] for row in costs if row["rung"] == Rung.quick)
+    precise = {row["candidate_id"] for row in results if row["rung"] == Rung.precise}
+    quick = {row["candidate_id"] for row in results if row["rung"] == Rung.quick and row["ratio"] is not None}
+    measured = [row["device_s"] for row in results if row["rung"] == Rung.precise and row["replay_of"] is None]
+    quick_s = _whole_ns(row["device_s"] for row in charges if row["rung"] == Rung.quick)
     median_s = statistics.median(measured) if measured else None
     never = len(quick - precise)
     return Savings(
         candidates=found["n"],
         never_precise=never,
         precise_device_s_median=median_s,
-        quick_device_s=float(quick_s),
-        spent_device_s=float(sum(row["device_s"] for row in costs)),
+        quick_device_s=quick_s,
+        spent_device_s=_whole_ns(row["device_s"] for row in charges),
+        unjudged_device_s=_whole_ns(row["device_s"] for row in charges if row["result_id"] is None),
         saved_device_s=None if median_s is None else never * median_s - quick_s,
     )
+
+
+def spent_per_rung(ledger: Ledger, run_id: str) -> dict[str, float]:
+    """Charged device seconds of a run, per rung: with and without a result."""
+    return _spent_per(ledger, run_id, "rung")
+
+
+def spent_per_candidate(ledger: Ledger, run_id: str) -> dict[str, float]:
+    """Charged device seconds of a run, per candidate: with and without a result; who was charged nothing is missing."""
+    return _spent_per(ledger, run_id, "candidate_id")
+
+
+def _spent_per(ledger: Ledger, run_id: str, column: str) -> dict[str, float]:
+    rows = ledger.query(
+        f"SELECT {column} AS name, sum(gpu_s + cpu_s) AS device_s FROM charges WHERE run_id = ? GROUP BY name", run_id
+    )
+    return {row["name"]: _whole_ns([row["device_s"]]) for row in rows}
+
+
+def _whole_ns(seconds: Iterable[float]) -> float:
+    """A sum of charges, to the nanosecond to which each is kept: equal sums come out equal, however they are split."""
+    return round(float(sum(seconds)), 9)
 
 
 def _only(row: dict[str, Any], model: type[Frozen]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Ending a hold: extend raises it once, settle or release ends it. Each is one immediate transaction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kernelgate.budget.admission import Admission
 from kernelgate.budget.artifacts import Artifacts
@@ -9,18 +9,23 @@ from kernelgate.budget.chain import Event, append
 from kernelgate.budget.errors import HoldClosed
 from kernelgate.budget.model import HOUSE, Amount, Purse, ReleaseReason, Rung, UnjudgedReason
 from kernelgate.budget.outcomes import Extended, Refused, Released, Settled
-from kernelgate.budget.purse import charge, overrun, plus, trimmed
+from kernelgate.budget.purse import Shortage, charge, overrun, plus, shortage, trimmed
 from kernelgate.budget.records import ArtifactInput, Head, Json, ResultInput, SampleInput
 from kernelgate.budget.rows import insert, insert_observation, insert_samples, rows_of_result
 from kernelgate.budget.runs import purse_text
 from kernelgate.tasks.model import canonical_json
+
+ABOVE_THE_HOLD: Final = "measured above the hold"
+"""Why a settle is followed by an overrun."""
 
 
 class Spending(Admission, Artifacts):
     """What happens to a hold after it was admitted."""
 
     def extend(self, hold_seq: int, more: Amount) -> Extended | Refused:
-        """Raise a hold, once: by what was asked, or by what is left if that is less.
+        """Raise a hold, once: device and work seconds by what was asked, or by what is left if that is less.
+
+        Refused where nothing is left of one of the two.
 
         Raises:
             HoldClosed: the hold has ended, or was extended before.
@@ -30,11 +35,13 @@ class Spending(Admission, Artifacts):
             if self._extension(hold_seq) is not None:
                 raise HoldClosed(f"hold {hold_seq} was extended before; it happens once")
             purse = self.purse(hold["run_id"])
-            asked = more.model_copy(update={"calls": 0})
-            extra = trimmed(purse, self._account_s_left(hold["account_id"]), asked)
-            if extra.gpu_s + extra.cpu_s <= 0 < more.gpu_s + more.cpu_s:
-                return self._refuse_extension(hold, purse)
-            after = purse.model_copy(update={"open": purse.open.plus(Rung(hold["rung"]), extra)})
+            asked, rung = more.model_copy(update={"calls": 0}), Rung(hold["rung"])
+            account_s_left = self._account_s_left(hold["account_id"])
+            lacking = shortage(purse, account_s_left, rung, asked, Amount())
+            if lacking is not None:
+                return self._refuse_extension(hold, purse, lacking)
+            extra = trimmed(purse, account_s_left, asked)
+            after = purse.model_copy(update={"open": purse.open.plus(rung, extra)})
             event = Event(**_same_call(hold), kind="extend", hold_seq=hold_seq, **extra.model_dump(),
                           purse_json=purse_text(after))  # fmt: skip
             head = append(connection, self._clock, event)
@@ -70,19 +77,19 @@ class Spending(Admission, Artifacts):
         with self.transaction() as connection:
             hold = self._open_hold(hold_seq)
             held = self._held(hold)
-            charged, overrun_s = charge(measured, held), overrun(measured, held)
-            result_id = self._write_result(hold, result, charged, overrun_s)
+            charged, over = charge(measured, held), overrun(measured, held)
+            result_id = self._write_result(hold, result, charged, over.device_s)
             insert_samples(connection, result_id, samples)
             self._list(result_id, kept)
             if observation is not None:
                 insert_observation(connection, hold["environment_id"], result_id, observation, self._clock.utc())
             after = self._purse_after(hold, held, charged)
             event = Event(**_same_call(hold), kind="settle", hold_seq=hold_seq, **charged.model_dump(),
-                          overrun_s=overrun_s, reason=result.verdict.value, purse_json=purse_text(after),
+                          overrun_s=over.device_s, reason=result.verdict.value, purse_json=purse_text(after),
                           rows_sha256=rows_of_result(connection, result_id).digest())  # fmt: skip
             head = append(connection, self._clock, event)
-            head = self._book_overrun(hold, overrun_s, "measured above the hold", after) or head
-            return Settled(result_id=result_id, charged=charged, overrun_s=overrun_s, purse=after, head=head)
+            head = self._book_overrun(hold, over, ABOVE_THE_HOLD, after) or head
+            return Settled(result_id=result_id, charged=charged, overrun_s=over.device_s, purse=after, head=head)
 
     def settle_unjudged(self, hold_seq: int, measured: Amount, reason: UnjudgedReason) -> Settled:
         """End a hold whose work was used up but says nothing of the candidate: charged, without a result.
@@ -98,13 +105,13 @@ class Spending(Admission, Artifacts):
         with self.transaction() as connection:
             hold = self._open_hold(hold_seq)
             held = self._held(hold)
-            charged, overrun_s = charge(measured, held), overrun(measured, held)
+            charged, over = charge(measured, held), overrun(measured, held)
             after = self._purse_after(hold, held, charged)
             event = Event(**_same_call(hold), kind="settle", hold_seq=hold_seq, **charged.model_dump(),
-                          overrun_s=overrun_s, reason=reason, purse_json=purse_text(after))  # fmt: skip
+                          overrun_s=over.device_s, reason=reason, purse_json=purse_text(after))  # fmt: skip
             head = append(connection, self._clock, event)
-            head = self._book_overrun(hold, overrun_s, "measured above the hold", after) or head
-            return Settled(result_id=None, charged=charged, overrun_s=overrun_s, purse=after, head=head)
+            head = self._book_overrun(hold, over, ABOVE_THE_HOLD, after) or head
+            return Settled(result_id=None, charged=charged, overrun_s=over.device_s, purse=after, head=head)
 
     def release(self, hold_seq: int, reason: ReleaseReason, detail: str = "", *, house_s: float = 0.0) -> Released:
         """End a hold without a result: all of it returns to the purse.
@@ -126,14 +133,18 @@ class Spending(Admission, Artifacts):
             event = Event(**_same_call(hold), kind="release", hold_seq=hold_seq, **held.model_dump(), reason=text,
                           purse_json=purse_text(after))  # fmt: skip
             head = append(connection, self._clock, event)
-            head = self._book_overrun(hold, house_s, text, after) or head
+            head = self._book_overrun(hold, self._device_amount(hold, house_s), text, after) or head
             return Released(reason=reason, purse=after, head=head)
 
-    def _refuse_extension(self, hold: Mapping[str, Any], purse: Purse) -> Refused:
-        why = f"Hold {hold['seq']} cannot be raised: {purse.device_s_left:.3f} device seconds are left."
-        event = Event(**_same_call(hold), kind="refuse", hold_seq=hold["seq"], refusal_kind="purse", reason=why,
-                      missing="Device seconds in the purse.")  # fmt: skip
-        return self._write_refusal(event, purse, "purse")
+    def held(self, hold_seq: int) -> Amount:
+        """All that an open hold holds, with its extension; raises HoldClosed."""
+        return self._held(self._open_hold(hold_seq))
+
+    def _refuse_extension(self, hold: Mapping[str, Any], purse: Purse, lacking: Shortage) -> Refused:
+        kind, why, missing = lacking
+        event = Event(**_same_call(hold), kind="refuse", hold_seq=hold["seq"], refusal_kind=kind,
+                      reason=f"Hold {hold['seq']} cannot be raised: {why}", missing=missing)  # fmt: skip
+        return self._write_refusal(event, purse, kind)
 
     def _write_result(self, hold: Mapping[str, Any], result: ResultInput, charged: Amount, overrun_s: float) -> int:
         """Write the result just before the settle event whose number it carries."""
@@ -155,13 +166,16 @@ class Spending(Admission, Artifacts):
                 "wall_s": result.wall_s, "created_utc": self._clock.utc(),
             })  # fmt: skip
 
-    def _book_overrun(self, hold: Mapping[str, Any], seconds: float, reason: str, purse: Purse) -> Head | None:
-        if seconds <= 0:
+    def _device_amount(self, hold: Mapping[str, Any], seconds: float) -> Amount:
+        on_gpu, seconds = self.run(hold["run_id"]).device_kind == "cuda", round(seconds, 9)
+        return Amount(gpu_s=seconds) if on_gpu else Amount(cpu_s=seconds)
+
+    def _book_overrun(self, hold: Mapping[str, Any], over: Amount, reason: str, purse: Purse) -> Head | None:
+        """Book on the house what a hold does not pay: the event right behind the one that ended it."""
+        if over == Amount():
             return None
-        on_gpu = self.run(hold["run_id"]).device_kind == "cuda"
-        event = Event(**_same_call(hold, HOUSE), kind="overrun", hold_seq=hold["seq"],
-                      gpu_s=seconds if on_gpu else 0.0, cpu_s=0.0 if on_gpu else seconds, overrun_s=seconds,
-                      reason=reason, purse_json=purse_text(purse))  # fmt: skip
+        event = Event(**_same_call(hold, HOUSE), kind="overrun", hold_seq=hold["seq"], **over.model_dump(),
+                      overrun_s=over.device_s, reason=reason, purse_json=purse_text(purse))  # fmt: skip
         with self.transaction() as connection:
             self.record_account(HOUSE)
             return append(connection, self._clock, event)

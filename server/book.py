@@ -11,6 +11,7 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, RunId
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
+from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
@@ -138,7 +139,11 @@ class ServerBook:
 
         def looking(ledger: Ledger) -> tuple[CandidateRow, ...]:
             records = ledger.candidates(run_id, order="oldest", limit=100_000)
-            return tuple(row_of(record, ledger.results(record.candidate_id), run) for record in records)
+            spent_s = spent_per_candidate(ledger, run_id)
+            return tuple(
+                row_of(record, ledger.results(record.candidate_id), run, spent_s.get(record.candidate_id, 0.0))
+                for record in records
+            )
 
         return await self._services.ledger.do(looking)
 
@@ -149,8 +154,9 @@ class ServerBook:
 
         def looking(ledger: Ledger) -> CandidateView:
             results = ledger.results(candidate_id)
+            spent_s = spent_per_candidate(ledger, run.run_id).get(candidate_id, 0.0)
             return CandidateView(
-                row=row_of(record, results, run), run_id=run.run_id, sha256=record.source_sha256,
+                row=row_of(record, results, run, spent_s), run_id=run.run_id, sha256=record.source_sha256,
                 notes=notes_of(ledger, candidate_id),
                 results=tuple(result_view(result) for result in results),
                 artifacts=texts_of(record, ledger.artifacts(candidate_id)),
@@ -255,8 +261,8 @@ def granted(wish: RunWish, caps: Budget) -> Budget:
     return Budget.model_validate(chosen)
 
 
-def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunRecord) -> CandidateRow:
-    """One line: the furthest rung and the ratio of the dearest timing in the run's environment."""
+def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunRecord, spent_s: float) -> CandidateRow:
+    """One line: the furthest rung, the ratio of the dearest timing in the run's environment, and what was charged."""
     here = [r for r in results if r.environment_id == run.environment_id or r.rung is Rung.compile]
     latest = {result.rung: result for result in here}
     reached = [rung for rung in LADDER if rung in latest]
@@ -274,17 +280,8 @@ def row_of(record: CandidateRecord, results: tuple[ResultRecord, ...], run: RunR
         low=timed.ratio_low if timed else None,
         high=timed.ratio_high if timed else None,
         ratio_rung=timed.rung.value if timed and timed.ratio is not None else "",
-        spent_s=round(sum(result.device_s for result in results), 6),
+        spent_s=spent_s,
     )
-
-
-def spent_per_rung(ledger: Ledger, run_id: str) -> dict[str, float]:
-    """Charged device seconds of a run, per rung: with and without a result."""
-    rows = ledger.query(
-        "SELECT rung, sum(gpu_s + cpu_s) AS spent_s FROM events WHERE run_id = ? AND kind = 'settle' GROUP BY rung",
-        run_id,
-    )
-    return {str(row["rung"]): round(float(row["spent_s"]), 6) for row in rows}
 
 
 def notes_of(ledger: Ledger, candidate_id: str) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ def best(run_id: str, output: Path | None, data: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
 def audit(ledger: Path | None, head: str | None, data: Path | None, *, as_json: bool) -> None:
-    """Verify the book: the hash chain, the sums, and that every decision follows from its rule."""
+    """Verify the book: hash chain, sums, artifacts, and that every decision follows from its rule."""
     from kernelgate.server.run_commands import audit_book
 
     sys.exit(audit_book(ledger or _settings(data, (), None, None).ledger, head, as_json=as_json))

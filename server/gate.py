@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Rung, UnjudgedReason
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, RefusalKind, Rung, UnjudgedReason
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
+from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice, own_kernel
 from kernelgate.server.environment import device_amount
@@ -47,6 +49,8 @@ from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
+ENDED_IT: Final = "purse_ended_it"
+"""In a reply's observation: which part of the purse could not carry the work to the rung's limit."""
 BOOKED_LATER: Final = "The work is done: it is booked and charged once the book can be written; then ask again."
 
 
@@ -169,7 +173,7 @@ class Gate:
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted
     ) -> Passage:
         """Run what was admitted and settle it; a fault of ours releases the hold."""
-        job.begun_s = None
+        job.begun_s, job.earlier = None, Amount()
         try:
             if isinstance(plan, PrecisePlan):
                 plan = plan.model_copy(update={"floor": await noise_floor(self._services, door)})
@@ -192,18 +196,20 @@ class Gate:
 
     async def _left(self, job: Job, door: Door, tool: AnyMeasuringTool, admitted: Admitted) -> None:
         """The server leaves in the middle: what ran is charged as cancelled work, what only waited is released."""
-        if job.begun_s is None:
+        if job.begun_s is None and job.earlier == Amount():
             await self._release(door, admitted, "the server left before the work began")
             return
-        elapsed_s = time.monotonic() - job.begun_s
-        held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
-        # No worker measured this: an overrun that nobody saw is not booked.
-        device_s = 0.0 if tool.rung is Rung.compile else min(elapsed_s, held_s)
-        measured = device_amount(door.device, device_s, calls=1, work_s=min(elapsed_s, admitted.hold.work_s))
-        measured = measured.model_copy(update={"override_calls": admitted.hold.override_calls})
+        elapsed_s = 0.0 if job.begun_s is None else time.monotonic() - job.begun_s
+        device_s = 0.0 if tool.rung is Rung.compile else elapsed_s
+        ran = plus(job.earlier, device_amount(door.device, device_s, calls=1, work_s=elapsed_s))
+
+        def leaving(ledger: Ledger) -> Settled:
+            # No worker measured this: an overrun that nobody saw is not booked.
+            within = charge(ran, ledger.held(admitted.hold_seq))
+            return ledger.settle_unjudged(admitted.hold_seq, within, "cancelled")
+
         await self._services.endings.end_hold(
-            door.run.run_id, f"the settlement of hold {admitted.hold_seq}",
-            lambda ledger: ledger.settle_unjudged(admitted.hold_seq, measured, "cancelled"),
+            door.run.run_id, f"the settlement of hold {admitted.hold_seq}", leaving
         )  # fmt: skip
 
     async def _faulted(
@@ -232,10 +238,12 @@ class Gate:
             return reply
         # The estimate was too small: that says nothing about the candidate. Only the rung's own limit does.
         spent_s = reply.lease_s
-        more = device_amount(door.device, tool.limit_s + spent_s - held_s, calls=0)
+        work_s = max(0.0, tool.limit_s + reply.wall_s - admitted.hold.work_s)
+        more = device_amount(door.device, tool.limit_s + spent_s - held_s, calls=0, work_s=work_s)
         extended = await self._services.ledger.do(lambda ledger: ledger.extend(admitted.hold_seq, more))
         if not isinstance(extended, Extended):
-            return reply.model_copy(update={"observation": {**reply.observation, "purse_ended_it": True}})
+            return reply.model_copy(update={"observation": {**reply.observation, ENDED_IT: extended.kind}})
+        job.earlier = device_amount(door.device, spent_s, calls=0, work_s=reply.wall_s)
         again = await measure(self._services, job, door, tool, plan, tool.limit_s)
         return again.model_copy(update={"lease_s": again.lease_s + spent_s, "wall_s": again.wall_s + reply.wall_s})
 
@@ -246,7 +254,7 @@ class Gate:
         lease_s = reply.lease_s if rung is not Rung.compile else 0.0
         measured = device_amount(door.device, lease_s, calls=1, work_s=reply.wall_s)
         measured = measured.model_copy(update={"override_calls": admitted.hold.override_calls})
-        if reply.exit.kind == "cancelled" or reply.observation.get("purse_ended_it"):
+        if reply.exit.kind == "cancelled" or reply.observation.get(ENDED_IT):
             return await self._charged_without_result(door, tool, admitted, measured, reply)
         facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else farmed(tool, reply.fault)
@@ -286,8 +294,10 @@ class Gate:
         cost = cost_of(settled.charged, settled.overrun_s, reply)
         if reason == "cancelled":
             return Passage(tool.rung, None, f"{tool.name} was cancelled; what it used was charged.", None, None, cost)
-        why = f"{tool.name} needed more device seconds than the run has left; what it used was charged."
-        return Passage(tool.rung, None, why, None, Refusal(kind="purse", why=why, missing="device seconds"), cost)
+        kind: RefusalKind = "deadline" if reply.observation.get(ENDED_IT) == "deadline" else "purse"
+        missing = "time before the deadline" if kind == "deadline" else "device seconds"
+        why = f"{tool.name} needed more {missing} than the run has left; what it used was charged."
+        return Passage(tool.rung, None, why, None, Refusal(kind=kind, why=why, missing=missing), cost)
 
     async def _reply(self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]) -> dict[str, JsonValue]:
         last = passages[-1]

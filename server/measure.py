@@ -84,6 +84,7 @@ async def _send(
 
     if job is not None:
         job.request_id = request.request_id
+        job.begun_s = None  # what an earlier try used is counted apart, or was a fault of ours
         if job.cancel_wanted:
             return _cancelled(request)
     try:

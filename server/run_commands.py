@@ -45,8 +45,12 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
             if incumbent is not None and (against := own_kernel.compared(ledger, run, incumbent.candidate_id)):
                 console.print(f"The best, {incumbent.candidate_id}, is {against}.")
             records = ledger.candidates(run_id, order="oldest", limit=1000)
+            spent_s = report.spent_per_candidate(ledger, run_id)
             console.print(
-                candidates_table(row_of(record, ledger.results(record.candidate_id), run) for record in records)
+                candidates_table(
+                    row_of(record, ledger.results(record.candidate_id), run, spent_s.get(record.candidate_id, 0.0))
+                    for record in records
+                )
             )
             console.print(funnel_table(report.funnel(ledger, run_id)))
             console.print(savings_sentence(report.savings(ledger, run_id)))

@@ -139,16 +139,18 @@ def funnel_table(rows: Iterable[FunnelRow]) -> Listing:
 
 def savings_sentence(saved: Savings) -> str:
     """What the ladder saved, also where that is less than nothing."""
+    unjudged = f" ({saved.unjudged_device_s:.3f} s of it without a verdict)" if saved.unjudged_device_s else ""
     if saved.saved_device_s is None or saved.precise_device_s_median is None:
         return (
-            f"Spent {saved.spent_device_s:.3f} device seconds; nothing was timed precisely, so no saving can be told."
+            f"Spent {saved.spent_device_s:.3f} device seconds{unjudged}; "
+            "nothing was timed precisely, so no saving can be told."
         )
     word = "saved" if saved.saved_device_s >= 0 else "lost"
     return (
         f"Against timing every correct candidate precisely the ladder {word} {abs(saved.saved_device_s):.3f} device "
         f"seconds: {saved.never_precise} candidates never needed the {saved.precise_device_s_median:.3f} s that a "
         f"precise timing cost (median), and the quick rung cost {saved.quick_device_s:.3f} s. "
-        f"Spent in all: {saved.spent_device_s:.3f} s."
+        f"Spent in all: {saved.spent_device_s:.3f} s{unjudged}."
     )
 
 

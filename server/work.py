@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from kernelgate.budget.model import CandidateId, JobId, JobState, RunId
+from kernelgate.budget.model import Amount, CandidateId, JobId, JobState, RunId
 
 HEARTBEAT_S: Final = 5.0
 """Idle watchdogs of clients see a sign of life this often."""
@@ -43,6 +43,8 @@ class Job:
     """Of the worker's request in flight, so that `cancel` can reach it."""
     begun_s: float | None = None
     """Monotonic time at which the rung in hand began to run; None before that and while it waits for the device."""
+    earlier: Amount = field(default_factory=Amount)
+    """What a first try of the rung in hand used, when its hold was extended for a second one."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
 

@@ -1,5 +1,6 @@
 -- How many candidates of a run entered each rung, passed it or failed it (by their latest result), and how many were
--- refused at its door; replays count as entries, and cost nothing.
+-- refused at its door; replays count as entries, and cost nothing. Calls and seconds are all that were charged, also for
+-- work that was cancelled or that the purse could not carry on; seconds are summed in whole nanoseconds.
 WITH latest AS (
   SELECT run_id, candidate_id, rung, verdict, max(event_seq) AS event_seq
   FROM results GROUP BY run_id, candidate_id, rung
@@ -11,8 +12,8 @@ entered AS (
   FROM latest GROUP BY run_id, rung
 ),
 spent AS (
-  SELECT run_id, rung, sum(replay_of IS NULL) AS calls, sum(gpu_s + cpu_s) AS device_s
-  FROM results GROUP BY run_id, rung
+  SELECT run_id, rung, sum(calls) AS calls, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS INTEGER)) / 1e9 AS device_s
+  FROM events WHERE kind = 'settle' GROUP BY run_id, rung
 ),
 replayed AS (  -- answers from the book: each is a note with the rung that it was for
   SELECT run_id, rung, count(*) AS replays FROM events WHERE kind = 'note' AND rung IS NOT NULL GROUP BY run_id, rung

@@ -1,5 +1,6 @@
 -- Timed candidates of a run, best first, for each environment apart: settled precise ratios, then quick ones, then
--- candidates that failed when they were measured precisely.
+-- candidates that failed when they were measured precisely. `device_s` is all that the candidate was charged, on every rung,
+-- with and without a result.
 WITH latest AS (
   SELECT run_id, candidate_id, environment_id, rung, verdict, ratio, ratio_low, ratio_high, max(event_seq) AS event_seq
   FROM results WHERE rung IN ('quick', 'precise') GROUP BY run_id, candidate_id, environment_id, rung
@@ -15,6 +16,10 @@ timed AS (
     max(CASE rung WHEN 'precise' THEN ratio_low END) AS precise_low,
     max(CASE rung WHEN 'precise' THEN ratio_high END) AS precise_high
   FROM latest GROUP BY run_id, candidate_id, environment_id
+),
+spent AS (
+  SELECT run_id, candidate_id, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS INTEGER)) / 1e9 AS device_s
+  FROM events WHERE kind = 'settle' GROUP BY run_id, candidate_id
 )
 SELECT
   t.run_id, t.environment_id,
@@ -28,6 +33,7 @@ SELECT
   t.candidate_id, c.parent_id, c.language, c.note,
   t.precise_verdict, t.precise_ratio, t.precise_low, t.precise_high,
   t.quick_verdict, t.quick_ratio, t.quick_low, t.quick_high,
-  (SELECT sum(gpu_s + cpu_s) FROM results s WHERE s.candidate_id = t.candidate_id) AS device_s
+  ifnull(s.device_s, 0.0) AS device_s
 FROM timed t
-JOIN candidates c ON c.candidate_id = t.candidate_id;
+JOIN candidates c ON c.candidate_id = t.candidate_id
+LEFT JOIN spent s ON s.run_id = t.run_id AND s.candidate_id = t.candidate_id;

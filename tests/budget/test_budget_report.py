@@ -60,7 +60,7 @@ def test_savings_are_not_invented_before_the_first_precise_call(tmp_path: Path) 
 
 def test_each_query_is_a_view_that_an_auditor_can_read(book: Scenario) -> None:
     assert sorted(queries()) == [
-        "balance", "funnel", "leaderboard", "lineage", "quick_vs_precise", "refusals", "spending",
+        "balance", "charges", "funnel", "leaderboard", "lineage", "quick_vs_precise", "refusals", "spending",
     ]  # fmt: skip
     rows = {name: book.ledger.query(f"SELECT * FROM {name}") for name in queries()}
     (balance,) = rows["balance"]

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from kernelgate.budget.artifacts import ArtifactGone
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import HoldClosed, IdempotencyConflict, UnknownId
-from kernelgate.budget.model import HOUSE, Amount, Budget, Rung, Verdict
-from kernelgate.budget.outcomes import Extended, Refused, Replayed
+from kernelgate.budget.model import Amount, Budget, Rung, Verdict
+from kernelgate.budget.outcomes import Refused, Replayed
 from kernelgate.budget.reads import RunClosed
 from kernelgate.budget.records import ArtifactInput, ResultInput
 from kernelgate.budget.runs import UnknownRule
@@ -99,15 +99,6 @@ def test_a_hold_is_open_until_it_is_settled_at_what_was_measured(book: Scenario)
     assert purse_adds_up(book)
 
 
-def test_what_was_measured_above_the_hold_is_the_houses(book: Scenario) -> None:
-    hold = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
-    settled = book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=1.25), result_input(Rung.check))
-    assert (settled.charged.cpu_s, settled.overrun_s) == (1.0, 0.25)
-    (overrun,) = book.ledger.query("SELECT account_id, cpu_s, hold_seq FROM events WHERE kind = 'overrun'")
-    assert overrun == {"account_id": HOUSE, "cpu_s": 0.25, "hold_seq": hold.hold_seq}
-    assert purse_adds_up(book)
-
-
 def test_a_released_hold_returns_all_of_it_and_books_used_seconds_on_the_house(book: Scenario) -> None:
     candidate = book.climb(Rung.compile)
     before = book.ledger.purse("r1")
@@ -140,31 +131,6 @@ def test_work_that_was_cancelled_is_charged_without_a_result(book: Scenario) -> 
         book.ledger.release(hold.hold_seq, "cancelled_unstarted")
     assert book.refused(candidate, Rung.quick).missing.startswith("check:")
     assert find(book, candidate.source_sha256, Rung.check) is None
-    assert purse_adds_up(book)
-
-
-def test_a_hold_is_extended_once_and_settled_up_to_the_sum(book: Scenario) -> None:
-    hold = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
-    extended = book.ledger.extend(hold.hold_seq, Amount(cpu_s=4.0))
-    assert isinstance(extended, Extended)
-    assert (extended.hold.cpu_s, extended.hold.calls, extended.purse.open.device_s) == (5.0, 1, 5.0)
-    with pytest.raises(HoldClosed, match="extended before"):
-        book.ledger.extend(hold.hold_seq, Amount(cpu_s=1.0))
-    settled = book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=4.5), result_input(Rung.check))
-    assert (settled.charged.cpu_s, settled.overrun_s) == (4.5, 0.0)
-    assert purse_adds_up(book)
-
-
-def test_an_extension_takes_what_is_left_and_is_refused_when_nothing_is(tmp_path: Path) -> None:
-    book = Scenario(tmp_path / "book.db", budget=Budget(device_s=3.0))
-    first = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
-    second = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
-    extended = book.ledger.extend(first.hold_seq, Amount(cpu_s=5.0))
-    assert isinstance(extended, Extended)
-    assert extended.hold.cpu_s == 2.0
-    refused = book.ledger.extend(second.hold_seq, Amount(cpu_s=5.0))
-    assert isinstance(refused, Refused)
-    assert refused.kind == "purse"
     assert purse_adds_up(book)
 
 

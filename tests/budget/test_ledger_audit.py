@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from book_scenario import Scenario
+from book_scenario import Scenario, result_input
 
 from kernelgate.budget.audit import AuditReport, audit
 from kernelgate.budget.chain import EVENT_COLUMNS, event_hash
 from kernelgate.budget.errors import BookNotFound, UnknownId
-from kernelgate.budget.model import Rung
+from kernelgate.budget.model import Amount, Rung
 from kernelgate.budget.records import Head
 from kernelgate.budget.triggers import GENESIS_HASH, expected_triggers
 
@@ -125,6 +125,39 @@ FORGERIES: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("statement", "part"), FORGERIES)
 def test_a_forgery_is_found_even_when_the_chain_was_recomputed(book: Scenario, statement: str, part: str) -> None:
     assert said(forge(book, statement, rehash=True), part)
+
+
+@pytest.fixture
+def overrun(tmp_path: Path) -> Scenario:
+    """A book in which a call outlasted its hold, on the device and in work."""
+    book = Scenario(tmp_path / "book.db")
+    hold = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0, work_s=1.0)
+    book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=1.5, work_s=3.0), result_input(Rung.check))
+    return book
+
+
+OVERRUNS: list[tuple[str, str]] = [
+    ("UPDATE events SET cpu_s = 0.25 WHERE kind = 'overrun'", "is not what settle"),
+    ("UPDATE events SET account_id = 'local' WHERE kind = 'overrun'", "not on the house"),
+    ("UPDATE events SET hold_seq = 2 WHERE kind = 'overrun'", "does not follow the end"),
+    ("DELETE FROM events WHERE kind = 'overrun'", "is not booked on the house"),
+    ("UPDATE events SET cpu_s = 0.5, overrun_s = 1.0 WHERE kind = 'settle' AND rung = 'check'", "lays on the house"),
+    ("UPDATE events SET work_s = 0.5 WHERE kind = 'settle' AND rung = 'check'", "lays work on the house"),
+    ("UPDATE events SET reason = 'cancelled' WHERE kind = 'settle' AND rung = 'check'", "says cancelled, and"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "part"), OVERRUNS)
+def test_a_forged_overrun_is_found_even_when_the_chain_was_recomputed(
+    overrun: Scenario, statement: str, part: str
+) -> None:
+    assert audit(overrun.path).ok
+    assert said(forge(overrun, statement, rehash=True), part)
+
+
+def test_a_book_from_before_work_above_a_hold_was_booked_still_holds(overrun: Scenario) -> None:
+    only_device = "UPDATE events SET work_s = 0.0 WHERE kind = 'overrun'"
+    assert forge(overrun, only_device, rehash=True).ok
 
 
 def test_a_result_that_nothing_paid_for_is_found(book: Scenario) -> None:

@@ -13,9 +13,10 @@ from mcp import Client
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.report import spent_per_rung
 from kernelgate.server.app import build
-from kernelgate.server.book import spent_per_rung
 from kernelgate.server.measure import KNOWN_GOOD, WAITING
+from kernelgate.server.run_commands import show_runs
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
 from kernelgate.tools.kit.runner import OnProgress
@@ -136,12 +137,14 @@ async def test_an_estimate_that_was_too_small_is_extended_once_and_is_no_verdict
         if len(caps) == 1:
             ended = ChildExit(kind="cap_reached")
             return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=request.cap_s)
-        return correct(request, lease_s=7.0)
+        return correct(request, lease_s=7.0, wall_s=30.0)
 
     runner, _ = scripted(slow)
     async with checked(tmp_path, runner) as (result, ledger):
         assert result.structured_content["verdict"] == "correct"
         assert ledger.purse("r1").settled.device_s == pytest.approx(caps[0] + 7.0)
+        (charge,) = ledger.query("SELECT work_s, overrun_work_s FROM charges WHERE rung = 'check'")
+        assert charge == {"work_s": pytest.approx(caps[0] + 30.0), "overrun_work_s": 0.0}
     assert len(caps) == 2
     assert caps[1] > caps[0]
 
@@ -171,6 +174,20 @@ async def test_a_purse_that_cannot_carry_the_work_to_the_limit_is_refused_after_
         assert [r.rung.value for r in ledger.results("c1")] == ["compile"]
 
 
+async def test_a_deadline_that_cannot_carry_the_work_to_the_limit_is_what_the_refusal_names(tmp_path: Path) -> None:
+    def endless(request: WorkerRequest) -> WorkerReply:
+        ended = ChildExit(kind="cap_reached")
+        return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=request.cap_s)
+
+    runner, _ = scripted(endless)
+    async with checked(tmp_path, runner, deadline_s=5.0) as (result, ledger):
+        assert result.structured_content["refusal"]["kind"] == "deadline"
+        assert "time before the deadline" in result.structured_content["summary"]
+        (charge,) = ledger.query("SELECT outcome, cpu_s FROM charges WHERE rung = 'check'")
+        assert charge["outcome"] == "purse_ended"
+        assert charge["cpu_s"] > 0
+
+
 async def test_a_task_that_lets_a_mutant_pass_cannot_be_run_on(tmp_path: Path) -> None:
     def useless(request: WorkerRequest) -> WorkerReply:
         reply = qualified(request)
@@ -189,8 +206,8 @@ async def test_a_task_that_lets_a_mutant_pass_cannot_be_run_on(tmp_path: Path) -
     assert len(runner.requests) == 1, "what was found is kept in the book"
 
 
-async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_what_the_rung_spent(
-    tmp_path: Path,
+async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_what_was_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner, _ = scripted(correct)
     settings = Settings(data_dir=tmp_path, device="cpu")
@@ -204,8 +221,35 @@ async def test_work_that_the_server_leaves_is_charged_as_cancelled_and_shows_in_
         assert ledger.open_holds("r1") == ()
         assert purse.settled.check_calls == 1
         assert purse.settled.device_s > 0
-        assert spent_per_rung(ledger, "r1")["check"] == pytest.approx(purse.settled.device_s, abs=1e-5)
+        assert spent_per_rung(ledger, "r1")["check"] == purse.settled.device_s
         assert [result.rung.value for result in ledger.results("c1")] == ["compile"]
+    assert audit(tmp_path / "ledger.db").ok
+    assert show_runs(settings, "r1", close=False) == 0
+    shown = capsys.readouterr().out
+    spent = f"{purse.settled.device_s:.3f}"
+    assert f"{purse.settled.device_s:.2f}" in next(line for line in shown.splitlines() if "│ c1 " in line)
+    assert spent in next(line for line in shown.splitlines() if "│ check " in line)
+    assert f"Spent {spent} device seconds ({spent} s of it without a verdict)" in " ".join(shown.split())
+
+
+async def test_a_second_try_that_the_server_leaves_is_charged_with_the_first(tmp_path: Path) -> None:
+    caps: list[float] = []
+
+    def slow(request: WorkerRequest) -> WorkerReply:
+        caps.append(request.cap_s)
+        runner.hang_at("check_correctness", WAITING)
+        ended = ChildExit(kind="cap_reached")
+        return WorkerReply(request_id=request.request_id, exit=ended, lease_s=request.cap_s, wall_s=25.0)
+
+    runner, _ = scripted(slow)
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner}))) as client:
+        await client.call_tool("start_run", {"task": "softmax"})
+        arguments = {"run_id": "r1", "source": forward("return x"), "up_to": "check_correctness", "wait_s": 0.2}
+        assert (await client.call_tool("compile", arguments)).structured_content["status"] == "running"
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        (charge,) = ledger.query("SELECT outcome, cpu_s, work_s FROM charges WHERE rung = 'check'")
+        assert charge == {"outcome": "cancelled", "cpu_s": pytest.approx(caps[0]), "work_s": 25.0}
     assert audit(tmp_path / "ledger.db").ok
 
 

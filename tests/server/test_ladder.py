@@ -176,6 +176,12 @@ def test_a_hang_is_cancelled_by_its_job_and_leaves_no_hold_open(live: Live) -> N
     with live.ledger() as ledger:
         assert ledger.open_holds(run_id) == ()
     assert live.submit(run_id, FUSED, up_to="check_correctness", wait_s=60)["verdict"] == "correct"
+    candidates = live.call("list_candidates", run_id=run_id)["candidates"]
+    rungs = live.call("get_budget", run_id=run_id)["rungs"]
+    with live.ledger() as ledger:
+        settled_s = ledger.purse(run_id).settled.device_s
+    for told in (candidates, rungs):
+        assert round(sum(row.get("spent_s", 0.0) for row in told), 9) == settled_s
 
 
 def test_an_empty_purse_is_refused_with_what_is_missing(live: Live) -> None:
@@ -195,11 +201,11 @@ def test_every_charged_second_is_in_the_book_and_the_book_verifies(live: Live) -
     assert report.ok, report.findings
     with live.ledger() as ledger:
         purse = ledger.purse(run_id)
-        (row,) = ledger.query("SELECT sum(cpu_s) AS cpu_s FROM results WHERE run_id = ?", run_id)
+        rows = ledger.query("SELECT cpu_s FROM spending WHERE run_id = ?", run_id)
         (samples,) = ledger.query(
             "SELECT count(*) AS n FROM samples s JOIN results r USING (result_id) WHERE r.run_id = ?", run_id
         )
-    assert purse.settled.device_s == pytest.approx(row["cpu_s"])
+    assert purse.settled.device_s == round(sum(row["cpu_s"] for row in rows), 9)
     assert purse.settled.device_s == pytest.approx(reply["cost"]["charged_s"], abs=1e-5)
     assert purse.open.device_s == 0
     assert samples["n"] == 40

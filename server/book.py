@@ -15,10 +15,11 @@ from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
-from kernelgate.server.measure import qualify
+from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
+from kernelgate.tasks.qualify import Qualification
 from kernelgate.tools.compile import CompileArgs
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import (
@@ -56,6 +57,15 @@ class ServerBook:
     async def task(self, name: str) -> Task:
         """One task that can be run."""
         return self._services.task(name)
+
+    async def qualification(self, task: Task) -> Qualification | None:
+        """What the referee found of a task on the server's own device; None before the first run of it there."""
+        services = self._services
+        try:
+            device = services.device(services.settings.device)
+        except NoSuchDevice:
+            return None
+        return await known_qualification(services, task, services.environment(device, task))
 
     async def start_run(self, wish: RunWish) -> RunView:
         """Qualify the task, then open the run; a task's own kernel becomes its first candidate."""

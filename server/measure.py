@@ -98,11 +98,17 @@ def _cancelled(request: WorkerRequest) -> WorkerReply:
     return WorkerReply.model_validate({"request_id": request.request_id, "exit": {"kind": "cancelled"}})
 
 
+async def known_qualification(services: Services, task: Task, environment: Environment) -> Qualification | None:
+    """What was found of a task in this environment; None if nobody tried it there."""
+    stored = await services.ledger.do(lambda ledger: ledger.qualification(task.digest, environment.environment_id))
+    return None if stored is None else Qualification.model_validate_json(canonical_json(stored.facts))
+
+
 async def qualify(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
     """Whether the task is sound in this environment; tried once, kept in the book, paid by the house."""
-    stored = await services.ledger.do(lambda ledger: ledger.qualification(task.digest, environment.environment_id))
+    stored = await known_qualification(services, task, environment)
     if stored is not None:
-        return judge_task(task, Qualification.model_validate_json(canonical_json(stored.facts)))
+        return judge_task(task, stored)
     reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)
     if reply.fault:
         # The reference could not be run: a fact about the task in this environment, not kept, so that a mended host

@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
-from kernelgate.tasks.model import Distribution, Frozen, Task, as_tuples
+from kernelgate.tasks.model import Distribution, Frozen, Override, Task, as_tuples
 from kernelgate.tasks.source import halvable_constants
 
 Mutant: TypeAlias = Literal["zeros", "passthrough"]
@@ -39,6 +39,10 @@ class Trial(Frozen):
     """Under the tolerance everywhere; of `passthrough`: for any input that could be handed back."""
 
 
+def _nothing() -> dict[str, Override]:
+    return {}
+
+
 class ReferenceFacts(Frozen):
     """The reference on one workload and distribution."""
 
@@ -50,6 +54,10 @@ class ReferenceFacts(Frozen):
     """Standard deviation over all elements of the outputs for two different inputs together (so that an answer of one
     number varies too); 0 if not finite."""
     bytes_needed: int
+    overrides: dict[str, Annotated[Override, BeforeValidator(as_tuples)]] = Field(default_factory=_nothing)
+    """The constants that were replaced; of a workload that was made small, those that were halved and their values."""
+    inputs: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
+    """Of each input, `float32 [64, 256]`."""
 
 
 class Qualification(Frozen):

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, JsonValue
 
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import DeviceKind, Frozen, Override, Precision, Task, Tolerance, Workload
+from kernelgate.tasks.qualify import ReferenceFacts
 from kernelgate.tasks.source import halvable_constants, used_constants
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import Book
@@ -35,7 +36,9 @@ class PublicWorkload(WorkloadView):
     set: dict[str, JsonValue]
     """Constants of the reference file with their values here; what the file derives from them follows."""
     sizes: str = ""
-    """Where `set` is empty: how the sizes are found."""
+    """Where `set` is empty: how the sizes are found; they are known once a run was started."""
+    inputs: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Of each input, `float32 [64, 256]`; known once a run was started on the device."""
 
 
 class TaskDetails(Answer):
@@ -64,13 +67,15 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     """The public part of a task."""
     task = await book.task(args.task)
     public = [workload for workload in task.workloads if not workload.held_out]
+    facts = await book.qualification(task)
+    tried = {found.workload: found for found in facts.references if found.inputs} if facts is not None else {}
     return TaskDetails(
         summary=f"{task.title}: " + "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS) + ".",
         name=task.name,
         title=task.title,
         digest=task.digest,
         source=task.source,
-        workloads=tuple(_shown(task, workload) for workload in public),
+        workloads=tuple(_shown(task, workload, tried.get(workload.name)) for workload in public),
         held_out_workloads=len(task.workloads) - len(public),
         tolerances={dtype: task.tolerance(dtype) for dtype in ("float32", "float16", "bfloat16")},
         distributions=task.distributions,
@@ -84,13 +89,18 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     )
 
 
-def _shown(task: Task, workload: Workload) -> PublicWorkload:
-    if workload.shrink_to_bytes:
+def _shown(task: Task, workload: Workload, found: ReferenceFacts | None) -> PublicWorkload:
+    if workload.shrink_to_bytes and found is None:
         return PublicWorkload(
             name=workload.name, set={}, sizes=_how_it_shrinks(task.source, workload), devices=workload.devices
         )
-    values = used_constants(task.source) | workload.overrides
-    return PublicWorkload(name=workload.name, set=_json(values), devices=workload.devices)
+    values = used_constants(task.source) | workload.overrides | (found.overrides if found is not None else {})
+    return PublicWorkload(
+        name=workload.name,
+        set=_json(values),
+        inputs=found.inputs if found is not None else (),
+        devices=workload.devices,
+    )
 
 
 def _how_it_shrinks(source: str, workload: Workload) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kernelgate.tasks.catalogue import Catalogue
-from kernelgate.tasks.model import Task
+from kernelgate.tasks.model import Override, Task
+from kernelgate.tasks.qualify import Qualification, ReferenceFacts
 from kernelgate.tools.get_task import GetTaskArgs, TaskDetails, answer
 
 BUNDLED = [entry.task for entry in Catalogue().entries() if entry.task is not None]
@@ -17,19 +18,31 @@ SIZES = "BATCH = 4096\nWIDTH = 8192\nTWICE = WIDTH * 2\nUNUSED = 3\n"
 class Shelf:
     """A book that holds one task."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, found: Qualification | None) -> None:
         self._task = task
+        self._found = found
 
     async def task(self, name: str) -> Task:
         assert name == self._task.name
         return self._task
 
+    async def qualification(self, task: Task) -> Qualification | None:
+        assert task == self._task
+        return self._found
+
     async def head(self) -> str:
         return "0:0"
 
 
-async def details(task: Task) -> TaskDetails:
-    return await answer(Shelf(task), GetTaskArgs(task=task.name))
+async def details(task: Task, found: Qualification | None = None) -> TaskDetails:
+    return await answer(Shelf(task, found), GetTaskArgs(task=task.name))
+
+
+def facts(workload: str, inputs: tuple[str, ...], overrides: dict[str, Override] | None = None) -> ReferenceFacts:
+    return ReferenceFacts(
+        workload=workload, distribution="normal", finite=True, deterministic=True, output_std=1.0, bytes_needed=1,
+        overrides=overrides or {}, inputs=inputs,
+    )  # fmt: skip
 
 
 def users_task(folder: Path, source: str, toml: str = "") -> Task:
@@ -83,3 +96,24 @@ async def test_a_workloads_own_values_stand_before_those_of_the_file_and_hidden_
     text = json.dumps(shown.model_dump(mode="json"))
     assert "31337" not in text
     assert "secret" not in text.replace("secret inputs", "")
+
+
+@pytest.mark.anyio
+async def test_what_the_referee_found_stands_in_place_of_how_it_is_found(tmp_path: Path) -> None:
+    task = users_task(tmp_path, SIZES + PIECES)
+    found = Qualification(references=(facts("small", ("float32 [512, 2048]", "int"), {"BATCH": 512, "WIDTH": 1024}),))
+    original, tiny, small = (await details(task, found)).workloads
+    assert (small.set, small.sizes) == ({"BATCH": 512, "WIDTH": 1024}, "")
+    assert small.inputs == ("float32 [512, 2048]", "int")
+    assert (original.set, original.inputs) == ({"BATCH": 4096, "WIDTH": 8192}, ())
+    assert tiny.sizes
+
+
+@pytest.mark.anyio
+async def test_what_was_found_of_hidden_workloads_is_not_shown(tmp_path: Path) -> None:
+    toml = '[[workload]]\nname = "wide"\n[[workload]]\nname = "secret"\nheld_out = true\nset = {WIDTH = 31337}\n'
+    task = users_task(tmp_path, SIZES + PIECES, toml)
+    hidden = facts("secret", ("float32 [31337]",), {"WIDTH": 31337})
+    shown = await details(task, Qualification(references=(facts("wide", ("float32 [7]",)), hidden)))
+    assert [workload.inputs for workload in shown.workloads] == [("float32 [7]",)]
+    assert "31337" not in json.dumps(shown.model_dump(mode="json"))

@@ -30,6 +30,29 @@ def test_a_task_without_toml_is_made_small_enough(conduct: Any) -> None:
     assert 1 << 20 < facts["bytes_in"] + facts["bytes_out"] <= 64 << 20
 
 
+def test_a_qualification_says_at_which_sizes_the_reference_was_tried(conduct: Any) -> None:
+    source = SOFTMAX.replace("32, 64", "65536, 4096")
+    sizes = [
+        {"name": "small", "shrink_to_bytes": 1 << 20, "devices": ["cpu"]},
+        {"name": "wide", "overrides": {"ROWS": 3}},
+    ]
+    steps = [["reference", "small", "normal"], ["reference", "wide", "normal"]]
+    small, wide = conduct(task(source, workloads=sizes), HONEST, steps)["results"]
+    rows, columns = small["overrides"]["ROWS"], small["overrides"].get("COLS", 4096)
+    assert 2 * rows * columns * 4 <= 1 << 20
+    assert small["inputs"] == [f"float32 [{rows}, {columns}]"]
+    assert (wide["overrides"], wide["inputs"]) == ({"ROWS": 3}, ["float32 [3, 4096]"])
+
+
+@pytest.mark.parametrize("rows", [1 << 10, 1 << 20], ids=["a little too large", "far too large"])
+def test_a_task_with_sizes_that_cannot_be_halved_is_too_large_not_broken(conduct: Any, rows: int) -> None:
+    source = SOFTMAX.replace("ROWS, COLS = 32, 64\n", "").replace("ROWS, COLS", f"{rows}, 4096")
+    literal = task(source, workloads=[{"name": "small", "shrink_to_bytes": 1 << 20, "devices": ["cpu"]}])
+    (reply,) = conduct(literal, HONEST, [], serve=["qualify"])["replies"]
+    assert reply["facts"]["bytes_needed"] == 2 * rows * 4096 * 4
+    assert reply["facts"]["bytes_allowed"] == 1 << 20
+
+
 BUNDLED = [entry for entry in Catalogue().names() if "/" not in entry]
 
 

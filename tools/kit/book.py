@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from kernelgate.budget.model import Budget, CandidateId, JobId, RunId, as_tuple
 from kernelgate.tasks.model import Frozen, Task
+from kernelgate.tasks.qualify import Qualification
 from kernelgate.tools.kit.envelope import JobView, NextStep, Remaining
 
 
@@ -132,6 +133,10 @@ class Book(Protocol):
 
     async def task(self, name: str) -> Task:
         """One task that can be run."""
+        ...
+
+    async def qualification(self, task: Task) -> Qualification | None:
+        """What the referee found of a task on the server's own device; None before the first run of it there."""
         ...
 
     async def start_run(self, wish: RunWish) -> RunView:

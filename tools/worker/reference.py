@@ -60,8 +60,12 @@ class HeldWorkload:
         self.name = workload.name
         self._model: _Built | None = None
         self.device = device
+        self.overrides = workload.overrides
+        """The constants that were replaced; of a task that is made small those that were halved."""
         if workload.shrink_to_bytes:
-            self._code, self.sizes = _smallest_that_fits(task, workload.name, workload.shrink_to_bytes, device)
+            self._code, self.sizes, self.overrides = _smallest_that_fits(
+                task, workload.name, workload.shrink_to_bytes, device
+            )
         else:
             self._code = _executed(task, workload.name, workload.overrides)
             self.sizes = _sized(self._code, task, workload.name, device)
@@ -254,23 +258,42 @@ def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[No
     return memory.bounded(more_bytes) if device == "cpu" else contextlib.nullcontext()
 
 
-def _smallest_that_fits(task: Task, workload: str, limit: int, device: str) -> tuple[types.ModuleType, Sizes]:
+def _smallest_that_fits(
+    task: Task, workload: str, limit: int, device: str
+) -> tuple[types.ModuleType, Sizes, dict[str, Override]]:
     """The first shrink step that works and fits; raises `TaskError`, or `DoesNotFit` with the bytes needed."""
     smallest = 0
     failure = ""
+    unmade: dict[str, Override] | None = None
     for overrides in task_source.shrink_steps(task.source):
         try:
             code = _executed(task, workload, overrides)
             sizes = _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES)
         except Exception as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
             failure = f"{type(error).__name__}: {error}"
+            if isinstance(error, MemoryError | RuntimeError) and _is_out_of_memory(error):
+                unmade = overrides
             continue
         smallest = sizes.inputs_bytes + sizes.outputs_bytes
         if smallest <= limit:
-            return code, sizes
-    if smallest == 0:
+            return code, sizes, overrides
+    if smallest == 0 and unmade is not None:
+        smallest = _bytes_unmade(task, workload, unmade, device)
+    if smallest <= limit:
         raise TaskError(f"no size of task {task.name} runs: {failure}")
     raise memory.DoesNotFit(f"the smallest size of task {task.name}", smallest, limit)
+
+
+def _bytes_unmade(task: Task, workload: str, overrides: dict[str, Override], device: str) -> int:
+    """Inputs and outputs of a size that there is no memory for, from fake tensors; 0 where those cannot tell."""
+    available = memory.available_bytes(device)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            code = _executed(task, workload, overrides)
+            sizes = _measured(code, task.weight_seed, device, available, available)
+    except Exception:  # noqa: BLE001  the task's own code; its first failure is what is told
+        return 0
+    return sizes.inputs_bytes + sizes.outputs_bytes
 
 
 @contextlib.contextmanager

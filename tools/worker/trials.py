@@ -11,7 +11,7 @@ from kernelgate.tools.worker.answers import judge_values
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import storage_bytes
 from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload, TaskError
-from kernelgate.tools.worker.structure import leaves
+from kernelgate.tools.worker.structure import dtype_name, leaves
 
 SPREAD_ELEMENTS: Final = 4 << 20
 """The spread of a larger output is told from a regular sample of so many elements: float64 copies are dear."""
@@ -35,7 +35,16 @@ def reference_facts(task: Task, held: HeldWorkload, distribution: Distribution) 
         deterministic=judge_values(task, first, lambda path, _: again[path]),
         output_std=_spread(tensors),
         bytes_needed=held.sizes.call_bytes,
+        overrides=held.overrides,
+        inputs=tuple(_form(leaf) for _, leaf in leaves(drawn.arguments)),
     )
+
+
+def _form(leaf: object) -> str:
+    """`float32 [64, 256]`, or the type of an input that is no tensor."""
+    if isinstance(leaf, torch.Tensor):
+        return f"{dtype_name(leaf.dtype)} {list(leaf.shape)}"
+    return type(leaf).__name__
 
 
 def mutant_trials(task: Task, held: HeldWorkload, distribution: Distribution) -> tuple[Trial, ...]:

@@ -25,6 +25,7 @@ from kernelgate.tools.kit.timing_report import (
     public_names,
     ratio_of,
     stop_advice,
+    unseen_work,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import ChildExit
 
@@ -140,6 +141,8 @@ def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> Pre
             return PreciseReport(verdict=Verdict.impossible, code="IMPOSSIBLE", summary=beaten)
         if contradiction := forged(timing):
             return PreciseReport(verdict=Verdict.suspicious, code="TIMER_PATCH", summary=contradiction)
+        if unseen := unseen_work(timing):
+            return PreciseReport(verdict=Verdict.suspicious, code="THREAD", summary=unseen)
     return _classified(facts, plan)
 
 

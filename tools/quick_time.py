@@ -21,6 +21,7 @@ from kernelgate.tools.kit.timing_report import (
     outside_clock,
     public_names,
     ratio_of,
+    unseen_work,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import ChildExit
 
@@ -91,6 +92,8 @@ def judge(facts: TimingFacts | None, exit_: ChildExit, plan: QuickPlan) -> Quick
             return QuickReport(verdict=Verdict.impossible, code="IMPOSSIBLE", summary=beaten)
         if contradiction := forged(timing):
             return QuickReport(verdict=Verdict.suspicious, code="TIMER_PATCH", summary=contradiction)
+        if unseen := unseen_work(timing):
+            return QuickReport(verdict=Verdict.suspicious, code="THREAD", summary=unseen)
     return _classified(facts)
 
 

@@ -1,9 +1,11 @@
+import itertools
 import random
 
 import pytest
 from synthetic import CEILINGS, noisy, timing, workload, wrong
 
 from kernelgate.budget.model import Verdict
+from kernelgate.tools import quick_time
 from kernelgate.tools.kit.facts import Fault
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.timing_report import TimingFacts
@@ -62,6 +64,35 @@ def test_a_forged_clock_is_suspicious_with_both_numbers() -> None:
     assert "501 µs" in report.summary
     assert "1,0" in report.summary
     assert report.ratio is None
+
+
+def test_claiming_too_much_in_some_pairs_does_not_hide_what_is_forged_in_the_others() -> None:
+    claims = itertools.cycle([150.0] * 12 + [900.0] * 4)  # by pairs of four calls: three forged, one overdone
+    rng = random.Random(5)
+    found = timing(
+        noisy(rng, 500.0, 0.02), lambda: next(claims), 24, true_candidate_us=noisy(rng, 480.0, 0.02)
+    )  # fmt: skip
+    report = judge(TimingFacts(timings=(found,), ceilings=CEILINGS), FINISHED, PrecisePlan())
+    assert (report.verdict, report.code) == ("suspicious", "TIMER_PATCH")
+
+
+def with_unseen(found: WorkloadTiming, unseen_us: float) -> WorkloadTiming:
+    pairs = tuple(
+        pair.model_copy(update={"candidate": pair.candidate.model_copy(update={"unseen_us": unseen_us})})
+        for pair in found.pairs
+    )
+    return found.model_copy(update={"pairs": pairs})
+
+
+@pytest.mark.parametrize(("unseen_us", "seen"), [(-800.0, False), (0.0, False), (250.0, False), (500.0, True)])
+def test_work_that_no_window_holds_is_suspicious(unseen_us: float, *, seen: bool) -> None:
+    rng = random.Random(6)
+    found = with_unseen(timing(noisy(rng, 500.0, 0.01), noisy(rng, 250.0, 0.01), 24), unseen_us)
+    facts = TimingFacts(timings=(found,), ceilings=CEILINGS)
+    for report in (judge(facts, FINISHED, PrecisePlan()), quick_time.judge(facts, FINISHED, quick_time.QuickPlan())):
+        assert (report.code == "THREAD") == seen
+        assert (report.verdict == "suspicious") == seen
+        assert ("500 µs more" in report.summary) == seen
 
 
 def test_a_small_forgery_is_not_faster_because_the_outside_clock_does_not_confirm_it() -> None:

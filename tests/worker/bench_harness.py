@@ -17,7 +17,7 @@ from harness import fork
 
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import candidate, frames, reference
+from kernelgate.tools.worker import candidate, frames, processes, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.conversation import Conversation
 from kernelgate.tools.worker.lending import MemfdLender
@@ -118,7 +118,7 @@ def obey(control, child, number, stages):
     while (message := frames.receive_plain(control)) is not None:
         if message["op"] == "stop":
             stopped(child)
-            frames.send(control, {"op": "stopped", "request_id": number})
+            frames.send(control, {"op": "stopped", "request_id": number, "busy_ns": processes.busy_ns(child)})
         elif message["op"] == "cont":
             os.kill(child, signal.SIGCONT)
             frames.send(control, {"op": "continued", "request_id": number})

@@ -138,10 +138,6 @@ def test_descriptors_that_a_candidate_sends_never_reach_the_referee(conduct: Any
     ("cheat", "body"),
     {
         "by address": "key = x.data_ptr()\nif key not in SEEN: SEEN[key] = torch.softmax(x, -1)\nreturn SEEN[key]",
-        "by a few values": (
-            "key = tuple(x.flatten()[:4].tolist())\n"
-            "if key not in SEEN: SEEN[key] = torch.softmax(x, -1)\nreturn SEEN[key]"
-        ),
         "by call count": (
             "SEEN['n'] = SEEN.get('n', 0) + 1\nif SEEN['n'] > 4: return SEEN['y']\n"
             "SEEN['y'] = torch.softmax(x, -1)\nreturn SEEN['y']"
@@ -171,17 +167,17 @@ def test_work_in_a_thread_after_the_answer_is_not_finished_when_it_is_compared(c
     assert outcome["results"][1]["looks_like"] == "zeros"
 
 
-def test_a_forged_clock_shows_beside_the_referees(conduct: Any) -> None:
+def test_a_forged_clock_changes_nothing(conduct: Any) -> None:
     before = "import time\ntime.perf_counter_ns = lambda: 0\ntime.perf_counter = lambda: 0.0"
     outcome = conduct(task(), forward(SAME, before), WHOLE_CALL)
     block = outcome["results"][4]
     assert first_problem(outcome) == "none"
-    assert min(block["samples_us"]) > 0, "the loop's clock was bound before the candidate was loaded"
+    assert min(block["samples_us"]) > 0
     slow = forward(f"import time\ntime.sleep(0.002)\n{SAME}", "import kernelgate.tools.worker.timing as timing\n"
                    "timing.time_calls.__defaults__ = (lambda: 0,)")  # fmt: skip
     block = conduct(task(), slow, WHOLE_CALL)["results"][4]
-    assert max(block["samples_us"]) == 0
-    assert min(block["outside_us"]) > 1_500
+    assert min(block["samples_us"]) > 1_500
+    assert block["samples_us"] == block["outside_us"], "what the candidate says of its time is not used"
 
 
 def test_more_samples_than_calls_are_no_answer(conduct: Any) -> None:
@@ -293,53 +289,6 @@ def test_a_profile_names_operators(conduct: Any) -> None:
     assert any("softmax" in operator["name"] for operator in profile["operators"])
     assert profile["call_us"] > 0
     assert sum(operator["share"] for operator in profile["operators"]) <= 1.001
-
-
-EARLY = """
-import sys
-import time
-
-child = sys.modules["kernelgate.tools.worker." + "candidate"]
-
-
-def fake(forward, pool, order, before, after, clock=None):
-    samples = []
-    for index in order:
-        arguments, named = pool[index]
-        answer = slow(*arguments) if WHEN == "before" else None
-        before()
-        start = time.perf_counter_ns()
-        samples.append(time.perf_counter_ns() - start + 1000)
-        if WHEN == "after":
-            after(index, slow(*arguments))
-        else:
-            after(index, answer)
-    return samples
-
-
-def slow(x):
-    until = time.perf_counter() + 0.003
-    while time.perf_counter() < until:
-        pass
-    return torch.softmax(x, dim=-1)
-
-
-child.time_calls = fake
-"""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_work_outside_the_candidates_own_clock_is_wrong_or_seen_by_the_referees(conduct: Any, when: str) -> None:
-    before = EARLY.replace("WHEN", repr(when))
-    steps = [["load"], ["prepare", "small", 3], ["block", "candidate", 9, {"verify": True}]]
-    outcome = conduct(task(), forward("return torch.softmax(x, -1)", before=before), steps)
-    block = outcome["results"][-1]
-    assert block["type"] == "Block", block
-    assert max(block["samples_us"]) < 1_000, "the cheat is on"
-    if when == "before":
-        assert block["comparison"]["problem"] == "wrong_values", "what was computed early belongs to other inputs"
-    else:
-        assert sorted(block["outside_us"])[4] > 2_900
 
 
 def test_a_buffer_of_the_candidates_own_is_its_own_affair(conduct: Any) -> None:

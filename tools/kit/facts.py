@@ -83,6 +83,8 @@ class Prepared(Frozen):
     baseline_us: float
     outside_error_us: float = Field(default=150.0, ge=0)
     """How far the referee's clock may be off for one call: on the CPU a slow hand-over."""
+    hand_over_us: float = Field(default=0.0, ge=0)
+    """By so much less than the baseline's a candidate's call may look, for reasons beside its work."""
     outside_clock: str = "referee's clock around each call, one hand-over taken off"
     """What the referee's time of a call rests on."""
 
@@ -93,11 +95,15 @@ class Block(Frozen):
     side: Side
     workload: str
     samples_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
-    """One per call. Of the candidate: its own clock, so a claim."""
+    """One per call. Of the candidate on a GPU: its own clock, so a claim; on the CPU as `outside_us`."""
     outside_us: Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
     """The same calls by the referee's clock, the hand-over between the processes taken off: no claim.
 
     On a GPU one number for the whole block: the time of a call from runs of two lengths."""
+    unseen_us: float = 0.0
+    """Processor time of the candidate, all its threads and helpers, beyond the windows of its calls, per call.
+
+    On the CPU, where it is known: work before, behind or beside what was timed. Negative where calls waited."""
     comparison: Comparison | None = None
     """Of the outputs kept from the timed calls, if this block was verified."""
     recompiled: bool = False

@@ -63,16 +63,22 @@ class WorkloadTiming(Frozen):
         return median([median(pair.baseline.samples_us) for pair in self.pairs])
 
     def outside_ratios(self) -> tuple[float, ...]:
-        """One per pair, by the referee's clock alone."""
-        return tuple(median(pair.baseline.outside_us) / median(pair.candidate.outside_us) for pair in self.pairs)
+        """One per pair, by the referee's clock alone, less what a hand-over may hide."""
+        hidden_us = self.prepared.hand_over_us if self.prepared is not None else 0.0
+        return tuple(
+            median(pair.baseline.outside_us) / (median(pair.candidate.outside_us) + hidden_us) for pair in self.pairs
+        )
 
-    def unclaimed_us(self, confidence: float) -> Bounds | None:
+    def unseen_us(self) -> float:
+        """Processor time of the candidate beyond its timed windows, per call: the median over pairs."""
+        return median([pair.candidate.unseen_us for pair in self.pairs])
+
+    def unclaimed_us(self) -> float:
         """Time of a candidate's call that its own clock leaves out and the referee's sees, beyond the baseline's.
 
         Both sides' outside times hold putting the answer in place; their own clocks do not.
         """
-        gaps = [_gap_us(pair.candidate) - _gap_us(pair.baseline) for pair in self.pairs]
-        return median_bounds(gaps, confidence)
+        return median([_gap_us(pair.candidate) - _gap_us(pair.baseline) for pair in self.pairs])
 
     def bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by own clocks."""

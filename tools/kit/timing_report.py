@@ -14,6 +14,10 @@ from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.statistics import Bounds, geometric_mean
 from kernelgate.tools.kit.wire import ChildExit
 
+FEWEST_PAIRS: Final = 6
+UNSEEN_US: Final = 300.0
+UNSEEN_SHARE: Final = 0.15
+"""Processor time outside the calls that is no work of the candidate's: python between two calls, freeing an answer."""
 FORGED_SHARE: Final = 0.10
 """The clocks may differ by a tenth, and by what the outside clock may be off, before the claim is suspicious. A
 smaller forgery does not pay: `faster` needs the referee's own interval above 1 too."""
@@ -153,14 +157,32 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
 
 def forged(timing: WorkloadTiming) -> str:
     """How the referee's clock contradicts a claim, with both numbers of a public workload; empty if it does not."""
-    gap = timing.unclaimed_us(0.998)
+    # By the middle of all pairs: a bound that single pairs decide is pushed aside by claiming too much in those.
+    if len(timing.pairs) < FEWEST_PAIRS:
+        return ""
+    gap_us = timing.unclaimed_us()
     error_us = timing.prepared.outside_error_us if timing.prepared is not None else 0.0
-    if gap is None or gap.low <= error_us + FORGED_SHARE * timing.candidate_us():
+    if gap_us <= error_us + FORGED_SHARE * timing.candidate_us():
         return ""
     if timing.workload.held_out:
         return "on a hidden workload its own clock contradicts the referee's"
-    outside = timing.candidate_us() + gap.median
+    outside = timing.candidate_us() + gap_us
     return f"its own clock says {timing.candidate_us():,.0f} µs a call, the referee's {outside:,.0f} µs"
+
+
+def unseen_work(timing: WorkloadTiming) -> str:
+    """The two numbers of work that no window of a call holds; empty if there is none to speak of."""
+    if len(timing.pairs) < FEWEST_PAIRS:
+        return ""
+    unseen_us = timing.unseen_us()
+    if unseen_us <= UNSEEN_US + UNSEEN_SHARE * timing.candidate_us():
+        return ""
+    if timing.workload.held_out:
+        return "on a hidden workload it works before or after its calls, or on more threads than it may"
+    return (
+        f"beside {timing.candidate_us():,.0f} µs a call it kept the processor busy for {unseen_us:,.0f} µs more: it "
+        "works before or after its calls, or on more threads than it may"
+    )
 
 
 def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:

@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -24,15 +24,18 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
+from kernelgate.tools.worker.construct import construction
 from kernelgate.tools.worker.control import Control as Control
 from kernelgate.tools.worker.control import House as House
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
+from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.structure import encode, leaves, tensors_in
-from kernelgate.tools.worker.verify import claims_of, judge_drawn_outputs
+from kernelgate.tools.worker.rows import TimedRow, claims_of
+from kernelgate.tools.worker.signals import Around
+from kernelgate.tools.worker.structure import leaves, tensors_in
 
 PROFILED_US: Final = 50_000.0
 """A profile covers about so much work, at least one call."""
@@ -62,6 +65,9 @@ class RefereeBench:
         self._constructed = ""
         self._ready: ReadyWorkload | None = None
         self._comparisons = 0
+        self._busy_ns = 0
+        self._unseen_us = 0.0
+        """Processor time of the last calls beyond what their windows hold."""
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
         self._previous: dict[str, list[torch.Tensor]] = {}
@@ -127,9 +133,12 @@ class RefereeBench:
             fault = self._lend(pool, [drawn], expected, replace=True)
             if fault is not None:
                 return fault
-        ran = self._run("forward", held, [0], seed)
+        lookout = Lookout(self._secret, pool)
+        ran = self._run("forward", held, [0], seed, Around(at_done=lambda _: lookout.look(0)))
         if isinstance(ran, Fault):
             return ran
+        if lookout.changed():
+            return too_early("forward")
         question = Question(self._task, workload, distribution, expected, self._previous.get(workload, []))
         self._remember(workload, expected)
         if pool.entries[0].changed():
@@ -168,33 +177,37 @@ class RefereeBench:
         self._ready = ready
         first, _ = self._baseline_row(ready, list(range(entries)))
         warm, _ = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
-        return Prepared(workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm))
+        return Prepared(
+            workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm),
+            hand_over_us=self._hand_over_us(ready),
+        )  # fmt: skip
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
-        """Time calls on the prepared workload, no pool entry twice in a row of calls where memory allows that."""
+        """Time calls on the prepared workload, no pool entry twice in a row of calls where memory allows that.
+
+        By our clock alone: what the candidate says of its time is not used.
+        """
         ready = self._ready
         if ready is None:
             raise RuntimeError("block() needs a prepared workload: call prepare() first")
         fault = self._grow(ready, calls)
         if fault is not None:
             return fault
-        samples: list[float] = []
         outside: list[float] = []
+        unseen_us = 0.0
         comparison: Comparison | None = None
-        while len(samples) < calls:
+        while len(outside) < calls:
             entries = len(ready.pool.entries)
-            order = self._secret.sample(range(entries), min(entries, calls - len(samples)))
+            order = self._secret.sample(range(entries), min(entries, calls - len(outside)))
             if side == "baseline":
-                row, row_outside = self._baseline_row(ready, order, refresh=True)
-                samples.extend(row)
-                outside.extend(row_outside)
+                outside.extend(self._baseline_row(ready, order, refresh=True)[1])
                 continue
             outcome = self._candidate_row(ready, order, verify=verify)
             if isinstance(outcome, Fault):
                 return outcome
-            row, seen, found = outcome
-            samples.extend(row)
+            _, seen, found = outcome
             outside.extend(seen)
+            unseen_us += self._unseen_us
             if comparison is None or comparison.problem == "none":
                 comparison = found or comparison
             if comparison is not None and comparison.problem != "none":
@@ -202,8 +215,9 @@ class RefereeBench:
         return Block(
             side=side,
             workload=ready.held.name,
-            samples_us=tuple(samples),
+            samples_us=tuple(outside),
             outside_us=tuple(outside),
+            unseen_us=unseen_us / len(outside),
             comparison=comparison,
         )
 
@@ -282,7 +296,7 @@ class RefereeBench:
     def _hold_still(self) -> None:
         """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
         if self._conversation is not None and not self._stopped and self._device.kind == "cpu":
-            self._control.stop()
+            self._busy_ns = self._control.stop()
             self._stopped = True
 
     def _let_run(self) -> None:
@@ -296,23 +310,7 @@ class RefereeBench:
         start = time.perf_counter()
         built = held.built
         self._house.house_s += time.perf_counter() - start
-        copied: list[torch.Tensor] = []
-
-        def place(tensor: torch.Tensor) -> int:
-            copied.append(tensor.detach())
-            return len(copied) - 1
-
-        arguments = encode(built.init_arguments, place)
-        state: dict[str, Any] = built.module.state_dict()
-        parameters = {name: place(value) for name, value in state.items() if isinstance(value, torch.Tensor)}
-        loan = self._lender.lend(copied, ()) if copied else None
-        question = protocol.Construct(
-            arguments=arguments,
-            weight_seed=self._task.weight_seed,
-            training=built.module.training,
-            parcel=loan.parcel if loan else None,
-            parameters=parameters,
-        )
+        question, loan = construction(self._task, held, self._lender)
         answer = self._hand("construct", question, protocol.Constructed, loan)
         if isinstance(answer, Fault):
             return answer
@@ -343,46 +341,46 @@ class RefereeBench:
         held: HeldWorkload,
         order: list[int],
         seed: int,
-        at_ready: Callable[[int], None] = conversation.nothing_at_ready,
+        around: Around = conversation.NOTHING,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
+        self._hold_still()
+        before_ns = self._busy_ns
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._candidate.run(stage, question, conversation.Around(at_ready))
+        answer = self._candidate.run(stage, question, around)
         self._hold_still()
+        if not isinstance(answer, Fault):
+            self._unseen_us = (self._busy_ns - before_ns) / 1e3 - self._device.threads * sum(answer[1])
         return answer
+
+    def _hand_over_us(self, ready: ReadyWorkload) -> float:
+        """By so much a candidate's hand-over may be shorter than the one that was measured."""
+        return ready.round_trip_us
 
     def _candidate_row(
         self, ready: ReadyWorkload, order: list[int], *, verify: bool
     ) -> tuple[list[float], tuple[float, ...], Comparison | None] | Fault:
         """Samples, the same calls by our clock, and what the outputs were worth."""
-
-        def at_ready(position: int) -> None:
-            entry = ready.pool.entries[order[position]]
-            entry.refresh(self._secret, lambda: ready.held.draw("original"))
-            entry.poison()
-
+        row = TimedRow(self._task, ready, order, self._secret, verify=verify)
         seed = self._secret.getrandbits(31)
-        outcome = self._run("block", ready.held, order, seed, at_ready)
+        outcome = self._run("block", ready.held, order, seed, row.around)
         if isinstance(outcome, Fault):
             return outcome
+        if row.lookout.changed():
+            return too_early("block")
         ran, walls_us = outcome
-        comparison: Comparison | None = None
-        for index, entry in enumerate(ready.pool.entries):
-            if entry.changed(None if verify and index in order else self._secret):
-                entry.put_back()
-                comparison = mutated(Question(self._task, ready.held.name, "original", None))
-        if comparison is None and verify:
-            comparison = judge_drawn_outputs(self._task, ready, order, ran, seed, self._secret)
+        comparison = row.judge(ran, seed)
         return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(walls_us), comparison
 
     def _baseline_row(
         self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False
     ) -> tuple[list[float], list[float]]:
-        """Samples of the reference on the lent inputs, and with the answer put in place; the candidate stands still."""
+        """The reference on the lent inputs, by our clock; the candidate stands still."""
         self._hold_still()
-        return ready.time_baseline(order, self._secret, refresh=refresh)
+        walls_us = list(ready.time_baseline(order, self._secret, refresh=refresh))
+        return walls_us, walls_us
 
     def _grow(self, ready: ReadyWorkload, calls: int) -> Fault | None:
         """More pool entries, so that no call of a block sees inputs that the block had before."""

@@ -83,6 +83,10 @@ class Child:
         """Stop all processes of the child; False if some could not be."""
         return processes.stop_tree(self.keeper_pid)
 
+    def busy_ns(self) -> int:
+        """Processor time of all processes of the child so far."""
+        return 0 if self._gone.is_set() else processes.busy_ns(self.keeper_pid)
+
     def proceed(self) -> None:
         """Let them run again."""
         if not self._gone.is_set():

@@ -78,15 +78,17 @@ class Conductor:
             self._lose(f"it sent a broken progress frame: {error.errors()[0]['msg']}")
 
     def _obey(self, stop: bool) -> None:  # noqa: FBT001  the two are one operation and its inverse
-        done = True
+        done, busy_ns = True, 0
         if self._candidate is not None:
             if stop:
                 done = self._candidate.stop()
+                busy_ns = self._candidate.busy_ns()
             else:
                 self._candidate.proceed()
         if not done:
             self._candidate_runs_on()
-        self._channel.send({"op": "stopped" if stop else "continued", "request_id": self._request_id})
+        op = "stopped" if stop else "continued"
+        self._channel.send({"op": op, "request_id": self._request_id, "busy_ns": busy_ns})
 
     def _candidate_runs_on(self) -> None:
         """What cannot be stopped would disturb the baseline: it is killed, and the call ends with its end."""

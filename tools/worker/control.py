@@ -14,8 +14,8 @@ class Control(Protocol):
         """Tell the client how far the call is."""
         ...
 
-    def stop(self) -> None:
-        """Stop the candidate's process; returns when it stands still, or is gone."""
+    def stop(self) -> int:
+        """Stop the candidate's process; returns when it stands still, or is gone, how long it was busy so far (ns)."""
         ...
 
     def proceed(self) -> None:

@@ -3,10 +3,8 @@
 import json
 import select
 import socket
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Final, Literal, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
@@ -25,24 +23,7 @@ from kernelgate.tools.worker.protocol import (
 )
 
 AnswerT = TypeVar("AnswerT", bound=Frozen)
-
-
-def nothing_at_ready(position: int) -> None:
-    """Nothing to be done before a call."""
-
-
-def nothing_at_done() -> None:
-    """Nothing to be done behind a call."""
-
-
-@dataclass(frozen=True)
-class Around:
-    """What the referee does between the signals of a call."""
-
-    at_ready: Callable[[int], None] = nothing_at_ready
-    """After the candidate is ready, before it is asked to go: with the position of the call. Inputs get their values
-    here, so that nothing can be computed from them before the clock runs."""
-    at_done: Callable[[], None] = nothing_at_done
+NOTHING: Final = signals.Around()
 
 
 class Conversation:
@@ -61,7 +42,9 @@ class Conversation:
         """Send a question and wait, without a deadline, for its answer: whoever watches the clock kills the process."""
         return self._exchange(stage, question, answer, descriptors, [])
 
-    def run(self, stage: Stage, question: Run, around: Around | None = None) -> tuple[Ran, tuple[float, ...]] | Fault:
+    def run(
+        self, stage: Stage, question: Run, around: signals.Around = NOTHING
+    ) -> tuple[Ran, tuple[float, ...]] | Fault:
         """Have calls made and time them by our clock (µs, hand-over included; a block once)."""
         walls_us: list[float] = []
         ran = self._exchange(stage, question, Ran, (), walls_us, around)
@@ -79,7 +62,7 @@ class Conversation:
         answer: type[AnswerT],
         descriptors: Sequence[int],
         walls_us: list[float],
-        around: Around | None = None,
+        around: signals.Around = NOTHING,
     ) -> AnswerT | Fault:
         if not self._over:
             self._refuse_what_nobody_asked_for()
@@ -90,38 +73,17 @@ class Conversation:
         try:
             frames.send(self._sock, message, descriptors)
             if isinstance(question, Run):
-                self._conduct(1 if question.block else len(question.order), walls_us, around or Around())
+                walls_us += signals.conduct(self._sock, 1 if question.block else len(question.order), around)
             reply = frames.receive_plain(self._sock)
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))
+        except signals.OutOfTurn:
+            return self._end(stage, "broken_protocol", "a signal out of turn")
         except OSError as error:
             return self._end(stage, "gone", type(error).__name__)
         if reply is None:
             return self._end(stage, "gone", "the candidate's process ended")
         return self._parsed(stage, reply, answer)
-
-    def _conduct(self, calls: int, walls_us: list[float], around: "Around") -> None:
-        """Ask for each call and time it; ends early where a frame comes instead: the candidate raised."""
-        for position in range(calls):
-            if not self._signalled(signals.READY):
-                return
-            around.at_ready(position)
-            start = time.perf_counter_ns()
-            self._sock.sendall(signals.GO)
-            if not self._signalled(signals.DONE):
-                return
-            walls_us.append((time.perf_counter_ns() - start) / 1e3)
-            around.at_done()
-
-    def _signalled(self, expected: bytes) -> bool:
-        """Wait for a byte; False where a frame begins or the stream ends."""
-        byte = self._sock.recv(1, socket.MSG_PEEK)
-        if byte in (b"", b"\0"):
-            return False
-        self._sock.recv(1)
-        if byte != expected:
-            raise frames.BrokenFrame("a signal out of turn")
-        return True
 
     def close(self) -> None:
         """Close our end: an honest candidate leaves when it reads the end of the stream."""

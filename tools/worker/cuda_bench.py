@@ -7,13 +7,13 @@ between them when both have work.
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
-from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, Fault, Prepared, Side
 from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.kit.wire import DeviceRef
@@ -29,6 +29,7 @@ from kernelgate.tools.worker.lending import Lender, storage_bytes
 from kernelgate.tools.worker.pool import InputPool, PoolEntry
 from kernelgate.tools.worker.ready import ReadyWorkload
 from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.signals import Around
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.timing import nothing
 
@@ -37,12 +38,9 @@ ATTEMPTS: Final = 3
 SURROUNDINGS_ROUNDS: Final = 3
 CONTEXT_BYTES: Final = 1 << 30
 """The candidate's context, flush buffer and kernels."""
-LATE_ELEMENTS: Final = 4_096
-"""Of each answer so many elements are looked at in the moment in which a block is said to be done."""
 CONSTANTS_KEPT: Final = 15
 COMPARED_WORDS: Final = 64 << 20
 """A comparison of inputs takes an eighth of this many 8-byte words for its findings."""
-_SAID_TOO_EARLY: Final = "it said that its calls were done while the device was still working on them"
 
 
 @dataclass
@@ -89,17 +87,11 @@ class CudaBench(RefereeBench):
         self._around: Surroundings | None = None
         self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
         self._last: _Run | None = None
-        self._at_done: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def load(self) -> Fault | None:
         """See `Bench`; the candidate's process starts CUDA first."""
         leave_room(CONTEXT_BYTES)
         return super().load()
-
-    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """See `Bench`."""
-        found = super().compare(workload, distribution)
-        return found if isinstance(found, Fault) else self._too_early("forward") or found
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
         """See `Bench`."""
@@ -268,7 +260,7 @@ class CudaBench(RefereeBench):
         held: HeldWorkload,
         order: list[int],
         seed: int,
-        at_ready: Callable[[int], None] = conversation.nothing_at_ready,
+        around: Around = conversation.NOTHING,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
         torch.cuda.synchronize()  # what was lent must be written
@@ -280,39 +272,20 @@ class CudaBench(RefereeBench):
 
         def all_ready(_: int) -> None:
             for position in range(len(order)):
-                at_ready(position)
+                around.at_ready(position)
             torch.cuda.synchronize()
 
-        answer = self._candidate.run(stage, question, conversation.Around(all_ready, lambda: self._look(order)))
+        def all_done(_: int) -> None:
+            for position in range(len(order)):
+                around.at_done(position)
+
+        answer = self._candidate.run(stage, question, Around(all_ready, all_done))
         if isinstance(answer, Fault):
             return answer
         ran, (wall_us,) = answer
         self._pace.note("candidate", len(order), ran.enqueue_us, covered=ran.covered)
         self._last = _Run(ran, wall_us)
         return ran, (max(1.0, median(ran.samples_ns) / 1e3),)
-
-    def _candidate_row(
-        self, ready: ReadyWorkload, order: list[int], *, verify: bool
-    ) -> tuple[list[float], tuple[float, ...], Comparison | None] | Fault:
-        outcome = super()._candidate_row(ready, order, verify=verify)
-        return outcome if isinstance(outcome, Fault) else self._too_early("block") or outcome
-
-    def _look(self, order: Sequence[int]) -> None:
-        """Note some of each answer as it is when the block is said to be done."""
-        self._at_done = []
-        if self._pool is None:
-            return
-        for index in order:
-            for answer in self._pool.entries[index].answers.values():
-                flat = answer.reshape(-1)
-                some = flat[:: max(1, flat.numel() // LATE_ELEMENTS)]
-                self._at_done.append((some, some.clone()))
-
-    def _too_early(self, stage: protocol.Stage) -> Fault | None:
-        """A fault where answers have changed since the block was said to be done: its clock was stopped too early."""
-        looked, self._at_done = self._at_done, []
-        same = [torch.equal(now.clone().view(torch.uint8), then.view(torch.uint8)) for now, then in looked]
-        return None if all(same) else Fault(kind="broken_protocol", stage=stage, error=_SAID_TOO_EARLY)
 
     def _ask(
         self,
@@ -336,12 +309,15 @@ class CudaBench(RefereeBench):
 
     def _forget(self) -> Fault | None:
         """As the base; the candidate gives the memory back before it is freed."""
-        self._at_done = []
         answer = None
         if self._pool is not None and self._conversation is not None:
             answer = self._ask("forward", protocol.Forget(), protocol.Done)
         super()._forget()
         return answer if isinstance(answer, Fault) else None
+
+    def _hand_over_us(self, ready: ReadyWorkload) -> float:
+        """None: it is no part of a slope over two lengths."""
+        return 0.0
 
     def _measure_ceilings(self) -> Ceilings:
         largest = max(self._house.held.values(), key=lambda held: held.sizes.flops)

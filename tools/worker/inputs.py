@@ -21,6 +21,7 @@ SPIKE_EVERY: Final = 1000
 _RANDOM_FACTORIES: Final = frozenset({
     "rand", "randn", "randint", "normal", "uniform_", "normal_", "random_", "bernoulli_",
 })  # fmt: skip
+_CONTINUOUS: Final = frozenset({"rand", "randn", "normal", "uniform_", "normal_"})
 _FACTORIES: Final = _RANDOM_FACTORIES | {"zeros", "ones", "full", "empty", "zero_", "fill_"}
 _TRANSPARENT: Final = frozenset({
     "to", "half", "float", "double", "bfloat16", "cuda", "cpu", "contiguous", "clone", "requires_grad_", "detach",
@@ -38,6 +39,8 @@ class Drawn:
     """What `get_inputs` returned, floats transformed."""
     exchangeable: tuple[int, ...]
     """Positions in `tensors` of those whose elements are independent draws: reordered they are as good an input."""
+    continuous: tuple[int, ...] = ()
+    """Of these, those drawn from a density: with values close by they are as good an input."""
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -51,7 +54,8 @@ class _Origins(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._kept: list[torch.Tensor] = []  # alive, so that an id is never used twice
-        self._plain: dict[int, bool] = {}
+        self._plain: dict[int, str] = {}
+        """What made a tensor, by its id."""
 
     def __torch_function__(
         self,
@@ -64,22 +68,25 @@ class _Origins(TorchFunctionMode):
         if isinstance(result, torch.Tensor):
             name = getattr(func, "__name__", "")
             if name in _FACTORIES:
-                self._note(result, random=name in _RANDOM_FACTORIES)
+                self._note(result, name)
             elif name in _TRANSPARENT and args and id(args[0]) in self._plain:
-                self._note(result, random=self._plain[id(args[0])])
+                self._note(result, self._plain[id(args[0])])
             elif name.endswith("_") and not name.endswith("__"):
                 self._plain.pop(id(result), None)
         return result
 
-    def _note(self, tensor: torch.Tensor, *, random: bool) -> None:
+    def _note(self, tensor: torch.Tensor, factory: str) -> None:
         self._kept.append(tensor)
-        self._plain[id(tensor)] = random
+        self._plain[id(tensor)] = factory
 
     def is_plain(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._plain
 
     def is_random(self, tensor: torch.Tensor) -> bool:
-        return self._plain.get(id(tensor), False)
+        return self._plain.get(id(tensor), "") in _RANDOM_FACTORIES
+
+    def is_continuous(self, tensor: torch.Tensor) -> bool:
+        return self._plain.get(id(tensor), "") in _CONTINUOUS and tensor.is_floating_point()
 
 
 @contextmanager
@@ -142,6 +149,7 @@ def draw(
             arguments = on_device(get_inputs(), device)
         positions = list(cast("Sequence[object]", arguments)) if isinstance(arguments, list | tuple) else [arguments]
         exchangeable: list[int] = []
+        continuous: list[int] = []
         count = 0
         for position, argument in enumerate(positions):
             domain = domains[position] if position < len(domains) else "any"
@@ -154,8 +162,11 @@ def draw(
                     transform(leaf, distribution, domain)
                 if _is_exchangeable(leaf, origins, distribution, domain):
                     exchangeable.append(count)
+                    filled = distribution in _MOVING and origins.is_plain(leaf)
+                    if (filled or origins.is_continuous(leaf)) and not domain.startswith("index("):
+                        continuous.append(count)
                 count += 1
-    return Drawn(arguments, tuple(exchangeable))
+    return Drawn(arguments, tuple(exchangeable), tuple(continuous))
 
 
 def transform(tensor: torch.Tensor, distribution: Distribution, domain: Domain) -> None:

@@ -12,11 +12,9 @@ from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan, storage_bytes
 from kernelgate.tools.worker.poison import Poison, draw_poison
 from kernelgate.tools.worker.protocol import AnswerPlace, Entry, Lend, Node
+from kernelgate.tools.worker.renewal import flattened, renew
 from kernelgate.tools.worker.structure import decode, encode, leaves, replaced
 
-REFRESH_STEP: Final = 61
-"""One element in so many is replaced before a block: prime, so that it meets each row and column. A cache keyed on
-the content must then read all of it to notice, and a cache keyed on the address returns a wrong answer."""
 PIECE_ROWS: Final = 64 << 20
 """So much is compared at a time, in words or sampled lines."""
 _SAMPLE_WORDS: Final = 8
@@ -61,7 +59,7 @@ class PoolEntry:
             self.poisons[path].fill(answer)
 
     def refresh(self, secret: random.Random, redraw: Callable[[], Drawn]) -> None:
-        """Give the entry values that nobody has seen: some elements reordered, or all inputs drawn again."""
+        """Give the entry values that nobody has seen; where that takes drawing all inputs again, they are."""
         if not self.drawn.exchangeable:
             _overwrite(self.drawn.tensors, redraw().tensors)
             self.put_back()
@@ -69,7 +67,12 @@ class PoolEntry:
         lent = self.lent_tensors
         tensors = self.drawn.tensors
         for position in self.drawn.exchangeable:
-            _reorder(tensors[position], secret, lent[position])
+            renew(tensors[position], lent[position], secret, continuous=position in self.drawn.continuous)
+
+    def replace(self, drawn: Drawn) -> None:
+        """Overwrite both copies with other inputs of the same form."""
+        _overwrite(self.drawn.tensors, drawn.tensors)
+        self.put_back()
 
 
 class InputPool:
@@ -141,10 +144,10 @@ class InputPool:
         model = self._secret.choice(self.entries).drawn
         if not model.exchangeable:
             return redraw()
-        copy = Drawn(replaced(model.arguments, _with_own_storage), model.exchangeable)
+        copy = Drawn(replaced(model.arguments, _with_own_storage), model.exchangeable, model.continuous)
         tensors = copy.tensors
         for position in copy.exchangeable:
-            flat = _flat(tensors[position])
+            flat = flattened(tensors[position])
             flat.copy_(flat.roll(self._secret.randrange(1, flat.numel())))
         return copy
 
@@ -157,24 +160,6 @@ def _forms(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:
         (t.dtype, t.shape, t.stride(), t.storage_offset(), storage.nbytes(), starts.index(storage.data_ptr()))
         for t, storage in zip(tensors, storages, strict=True)
     ]
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements in the order in which they lie in memory; exchangeable tensors fill their storage."""
-    return tensor.as_strided((tensor.numel(),), (1,), 0)
-
-
-def _reorder(mine: torch.Tensor, secret: random.Random, lent: torch.Tensor) -> None:
-    """Move every `REFRESH_STEP`th element to another such place, in both copies."""
-    private, shared = _flat(mine), _flat(lent)
-    start = secret.randrange(min(REFRESH_STEP, private.numel()))
-    chosen = private[start::REFRESH_STEP]
-    if chosen.numel() < 2:
-        start, chosen = 0, private
-    step = REFRESH_STEP if chosen.numel() < private.numel() else 1
-    moved = chosen.roll(secret.randrange(1, chosen.numel()))
-    private[start::step] = moved
-    shared[start::step] = moved
 
 
 def _differs(one: torch.Tensor, other: torch.Tensor, secret: random.Random | None) -> bool:

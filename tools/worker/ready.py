@@ -1,7 +1,6 @@
 """A workload made ready for timing: its pool, the baseline's side of it, and how many entries memory allows."""
 
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +12,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.signals import round_trip_us
+from kernelgate.tools.worker.signals import Around, CallSignals, conducted_here, round_trip_us
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.timing import time_calls
 
@@ -43,7 +42,7 @@ class ReadyWorkload:
     """The baseline's own answer buffers: its answers are never in lent memory."""
 
     round_trip_us: float = field(default_factory=round_trip_us)
-    """What is taken off the outside time of a candidate's call."""
+    """What is taken off the time of a call, on both sides."""
 
     def extend_places(self) -> None:
         """Answer buffers of the baseline for entries that have none."""
@@ -60,38 +59,35 @@ class ReadyWorkload:
         """Times of calls by the referee's clock, without the hand-over."""
         return tuple(max(LEAST_SHARE * wall_us, wall_us - self.round_trip_us) for wall_us in walls_us)
 
-    def time_baseline(
-        self, order: Sequence[int], secret: random.Random, *, refresh: bool
-    ) -> tuple[list[float], list[float]]:
-        """Time the reference on the lent inputs, through the code that times candidates.
+    def time_baseline(self, order: Sequence[int], secret: random.Random, *, refresh: bool) -> tuple[float, ...]:
+        """Time the reference on the lent inputs as a candidate is timed: the same loop, the same clock, µs.
 
-        Returns samples (µs) of forward alone, and of the same calls with the answer put in place: what the referee's
-        clock sees of a candidate. With `refresh`, inputs get new values right before their call, as a candidate's do.
+        With `refresh`, inputs get new values right before their call, as a candidate's do.
         """
         built = self.held.built
         pool = {index: call_arguments(self.pool.entries[index].lent) for index in order}
         handover = Handover(self.places)
         seed = secret.getrandbits(31)
         restore = built.before_call(seed)
-        coming = iter(order)
-        placed_us: list[float] = []
-        began_ns = 0
 
-        def before() -> None:
-            nonlocal began_ns
-            restore()
-            entry = self.pool.entries[next(coming)]
+        def work(signals: CallSignals) -> list[int]:
+            def before() -> None:
+                restore()
+                signals.await_go()
+
+            def after(index: int, output: object) -> None:
+                handover.take(index, output)
+                signals.done()
+
+            reseed(seed)
+            return time_calls(built.module, pool, order, before, after)
+
+        def at_ready(position: int) -> None:
             if refresh:
-                entry.refresh(secret, lambda: self.held.draw("original"))
-            began_ns = time.perf_counter_ns()
+                self.pool.entries[order[position]].refresh(secret, lambda: self.held.draw("original"))
 
-        def after(index: int, output: object) -> None:
-            handover.take(index, output)
-            placed_us.append((time.perf_counter_ns() - began_ns) / 1e3)
-
-        reseed(seed)
-        samples = time_calls(built.module, pool, order, before, after)
-        return [sample / 1e3 for sample in samples], placed_us
+        _, walls_us = conducted_here(work, len(order), Around(at_ready))
+        return self.outside_us(walls_us)
 
 
 def entries_that_fit(held: HeldWorkload) -> int:

@@ -58,10 +58,11 @@ class SocketControl:
         """Does not wait."""
         self._send({"op": "progress", "stage": stage, "done": done, "total": total})
 
-    def stop(self) -> None:
+    def stop(self) -> int:
         """Waits for the supervisor's word."""
         self._send({"op": "stop"})
-        self._await("stopped")
+        busy_ns = self._await("stopped").get("busy_ns")
+        return busy_ns if isinstance(busy_ns, int) else 0
 
     def proceed(self) -> None:
         """Waits for the supervisor's word."""
@@ -71,13 +72,13 @@ class SocketControl:
     def _send(self, message: dict[str, JsonValue]) -> None:
         frames.send(self._control, {**message, "request_id": self._request_id})
 
-    def _await(self, op: str) -> None:
+    def _await(self, op: str) -> dict[str, JsonValue]:
         while True:
             message = frames.receive_plain(self._control)
             if message is None:
                 raise SupervisorGone
             if message.get("op") == op and message.get("request_id") == self._request_id:
-                return
+                return message
             if message.get("op") in ("call", "ready"):
                 raise RuntimeError(f"{message.get('op')} came while a call was under way")
 

@@ -8,15 +8,93 @@ candidate cannot make it look dearer. Frames begin with a zero byte (they are sh
 import socket
 import threading
 import time
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from kernelgate.tools.kit.statistics import median
 
 READY: Final = b"r"
 GO: Final = b"g"
 DONE: Final = b"d"
+T = TypeVar("T")
+_BESIDE: Final = ThreadPoolExecutor(1, thread_name_prefix="beside")
+"""One thread for all rows, started with the first: a new one would start its own team of torch threads each time."""
 ROUNDS: Final = 40
 """Hand-overs that are measured; takes about 3 ms."""
+
+
+def nothing(position: int) -> None:
+    """Nothing to be done before or behind a call."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the referee does around a call, with the call's position."""
+
+    at_ready: Callable[[int], None] = nothing
+    """After the other side is ready, before it is asked to go. Inputs get their values here, so that nothing can be
+    computed from them before the clock runs."""
+    at_done: Callable[[int], None] = nothing
+    """Right after it has said that the call is done."""
+
+
+class OutOfTurn(Exception):
+    """Another byte than was expected."""
+
+
+def conduct(sock: socket.socket, calls: int, around: Around) -> list[float]:
+    """Ask for each call and time it by our clock, µs, hand-over included.
+
+    Ends early where a frame comes instead of a signal, or the stream ends. Raises `OutOfTurn` and OSError.
+    """
+    walls_us: list[float] = []
+    for position in range(calls):
+        if not _signalled(sock, READY):
+            break
+        around.at_ready(position)
+        start = time.perf_counter_ns()
+        sock.sendall(GO)
+        if not _signalled(sock, DONE):
+            break
+        walls_us.append((time.perf_counter_ns() - start) / 1e3)
+        around.at_done(position)
+    return walls_us
+
+
+def _signalled(sock: socket.socket, expected: bytes) -> bool:
+    """Wait for a byte; False where a frame begins or the stream ends."""
+    byte = sock.recv(1, socket.MSG_PEEK)
+    if byte in (b"", b"\0"):
+        return False
+    sock.recv(1)
+    if byte != expected:
+        raise OutOfTurn
+    return True
+
+
+def conducted_here(work: Callable[["CallSignals"], T], calls: int, around: Around) -> tuple[T, list[float]]:
+    """Conduct calls that a thread of this process makes, as if another process made them.
+
+    The baseline is timed so: it waits, wakes up and hands over as the candidate does.
+    """
+    ours, theirs = socket.socketpair()
+    side = _SideHere(theirs)
+
+    def at_done(position: int) -> None:
+        side.noted.release()
+        around.at_done(position)
+
+    def make() -> T:
+        # Closed with it: a failure must not leave us waiting for a signal.
+        with theirs:
+            return work(side)
+
+    with ours:
+        made = _BESIDE.submit(make)
+        walls_us = conduct(ours, calls, Around(around.at_ready, at_done))
+        return made.result(), walls_us
 
 
 class CallSignals:
@@ -35,6 +113,18 @@ class CallSignals:
     def done(self) -> None:
         """Say that the call has returned."""
         self._conn.sendall(DONE)
+
+
+class _SideHere(CallSignals):
+    """A side in this process: it waits until its `DONE` was noted, or both would want the interpreter at once."""
+
+    def __init__(self, conn: socket.socket) -> None:
+        super().__init__(conn)
+        self.noted = threading.Semaphore(0)
+
+    def done(self) -> None:
+        super().done()
+        self.noted.acquire()
 
 
 def round_trip_us() -> float:

@@ -1,0 +1,103 @@
+"""One row of timed calls of a candidate: its inputs when each call is asked for, and what its outputs were worth."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import torch
+
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import Comparison
+from kernelgate.tools.worker.answers import Question, judge_answer, mutated
+from kernelgate.tools.worker.inputs import Drawn
+from kernelgate.tools.worker.lookout import Lookout
+from kernelgate.tools.worker.protocol import OutputClaim, Ran
+from kernelgate.tools.worker.ready import ReadyWorkload
+from kernelgate.tools.worker.signals import Around
+from kernelgate.tools.worker.structure import leaves
+
+USUAL: Final[Distribution] = "original"
+"""What is timed: inputs as the task makes them."""
+VERIFIED_OUTPUTS: Final = 2
+"""Outputs of a verified row that are compared beside the odd one: each costs a call of the reference."""
+
+
+class TimedRow:
+    """The calls of a row, in an order that only the referee knows.
+
+    In a verified row one call, drawn secretly, gets inputs of another distribution of the task: what is right only on
+    the values that are usually timed is wrong there.
+    """
+
+    def __init__(
+        self, task: Task, ready: ReadyWorkload, order: Sequence[int], secret: random.Random, *, verify: bool
+    ) -> None:
+        """Draws what will be looked at."""
+        self._task, self._ready, self._order, self._secret = task, ready, order, secret
+        self._verify = verify
+        others: list[Distribution] = [distribution for distribution in task.distributions if distribution != USUAL]
+        self._odd = secret.randrange(len(order)) if verify and others else -1
+        self._distribution: Distribution = secret.choice(others) if others else USUAL
+        self.lookout = Lookout(secret, ready.pool)
+
+    @property
+    def around(self) -> Around:
+        """What is done around each call."""
+        return Around(self._at_ready, lambda position: self.lookout.look(self._order[position]))
+
+    def _at_ready(self, position: int) -> None:
+        """Give the entry of a call values that nobody has seen, last: what can be read can be computed from."""
+        entry = self._ready.pool.entries[self._order[position]]
+        entry.poison()
+        if position == self._odd:
+            entry.replace(self._ready.held.draw(self._distribution))
+        else:
+            entry.refresh(self._secret, self._usual)
+
+    def judge(self, ran: Ran, seed: int) -> Comparison | None:
+        """What became of inputs and, in a verified row, outputs; the inputs are of the usual kind again afterwards."""
+        comparison = self._judged_inputs()
+        if comparison is None and self._verify:
+            comparison = self._judged_outputs(ran, seed)
+        if self._odd >= 0:
+            self._ready.pool.entries[self._order[self._odd]].replace(self._usual())
+        return comparison
+
+    def _usual(self) -> Drawn:
+        return self._ready.held.draw(USUAL)
+
+    def _judged_inputs(self) -> Comparison | None:
+        found: Comparison | None = None
+        for index, entry in enumerate(self._ready.pool.entries):
+            if entry.changed(None if self._verify and index in self._order else self._secret):
+                entry.put_back()
+                found = mutated(Question(self._task, self._ready.held.name, USUAL, None))
+        return found
+
+    def _judged_outputs(self, ran: Ran, seed: int) -> Comparison:
+        """The last output, the odd one, and a few drawn now: all were put in place, none knows which is looked at."""
+        drawn = self._secret.sample(range(len(self._order)), min(VERIFIED_OUTPUTS - 1, len(self._order)))
+        looked_at = {len(self._order) - 1, *drawn, *((self._odd,) if self._odd >= 0 else ())}
+        found = [self._judged_output(ran, seed, position) for position in sorted(looked_at)]
+        wrong = next((comparison for comparison in found if comparison.problem != "none"), None)
+        return wrong or max(found, key=lambda comparison: comparison.worst_abs)
+
+    def _judged_output(self, ran: Ran, seed: int, position: int) -> Comparison:
+        index = self._order[position]
+        entry = self._ready.pool.entries[index]
+        expected = self._ready.held.expect(entry.drawn.arguments, seed)
+        distribution = self._distribution if position == self._odd else USUAL
+        question = Question(self._task, self._ready.held.name, distribution, expected)
+        found = judge_answer(question, entry, claims_of(ran, index))
+        if found.problem == "none":
+            return found
+        before = self._ready.pool.entries[self._order[position - 1]]
+        previous = self._ready.held.expect(before.drawn.arguments, seed)
+        tensors = [leaf for _, leaf in leaves(previous) if isinstance(leaf, torch.Tensor)]
+        return judge_answer(replace(question, previous=tensors), entry, claims_of(ran, index))
+
+
+def claims_of(ran: Ran, entry: int) -> Sequence[OutputClaim]:
+    """What the candidate says of the outputs of a pool entry."""
+    return next((answer.outputs for answer in ran.answers if entry in answer.entries), ())

@@ -59,6 +59,10 @@ def referee(control, conn, job):
     return {**outcome, "held_s": held_s, "house_s": house.house_s}
 
 
+def busy(pid):
+    return [processes.busy_ns(pid, own=True), processes.main_thread_ns(pid)]
+
+
 def stopped(pid):
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -118,7 +122,7 @@ def obey(control, child, number, stages):
     while (message := frames.receive_plain(control)) is not None:
         if message["op"] == "stop":
             stopped(child)
-            frames.send(control, {"op": "stopped", "request_id": number, "busy_ns": processes.busy_ns(child)})
+            frames.send(control, {"op": "stopped", "request_id": number, "busy_ns": busy(child)})
         elif message["op"] == "cont":
             os.kill(child, signal.SIGCONT)
             frames.send(control, {"op": "continued", "request_id": number})

@@ -48,11 +48,11 @@ def test_work_outside_the_candidates_own_clock_is_wrong_or_seen_by_the_referees(
     assert block["type"] == "Block", block
     if when == "before":
         assert sorted(block["samples_us"])[4] < 1_000, "the cheat is on"
-        assert block["unseen_us"] > 2_000, "the processor was busy all the same"
+        assert block["unseen_us"] > 9 * 2_000, "the processor was busy all the same"
         assert block["comparison"]["problem"] == "wrong_values", "what was computed early belongs to other inputs"
     else:
         assert sorted(block["samples_us"])[4] > 2_900
-        assert block["unseen_us"] < 1_000
+        assert block["unseen_us"] < 9 * 1_000
 
 
 SAYS_DONE_EARLY = """
@@ -113,8 +113,8 @@ def test_work_of_a_helper_beside_the_calls_is_seen(conduct: Any) -> None:
     steps = [["load"], ["prepare", "small", 3], ["block", "candidate", 9, {"verify": False}]]
     alone = conduct(task(), forward(slow), steps)["results"][-1]
     helped = conduct(task(), forward(slow, HELPER), steps)["results"][-1]
-    assert alone["unseen_us"] < 300
-    assert helped["unseen_us"] > alone["unseen_us"] + 500
+    assert alone["helpers_us"] < 300
+    assert helped["helpers_us"] > 9 * 500
 
 
 def test_what_is_right_only_on_the_values_that_are_timed_is_wrong(conduct: Any) -> None:

@@ -100,10 +100,14 @@ class Block(Frozen):
     """The same calls by the referee's clock, the hand-over between the processes taken off: no claim.
 
     On a GPU one number for the whole block: the time of a call from runs of two lengths."""
+    rows: int = Field(default=1, ge=1)
+    """Times that the candidate was asked for calls."""
     unseen_us: float = 0.0
-    """Processor time of the candidate, all its threads and helpers, beyond the windows of its calls, per call.
+    """Processor time of the candidate in this block beyond the windows of its calls.
 
     On the CPU, where it is known: work before, behind or beside what was timed. Negative where calls waited."""
+    helpers_us: float = 0.0
+    """The part of it that was not on the thread which makes the calls."""
     comparison: Comparison | None = None
     """Of the outputs kept from the timed calls, if this block was verified."""
     recompiled: bool = False

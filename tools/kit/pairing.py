@@ -6,12 +6,13 @@ no candidate can forge.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator
 
 from kernelgate.budget.model import as_tuple
-from kernelgate.tasks.model import Frozen
+from kernelgate.tasks.model import DeviceKind, Frozen
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Block, Comparison, Fault, Prepared, Side, WorkloadFacts
 from kernelgate.tools.kit.statistics import Bounds, median, median_bounds
@@ -69,10 +70,6 @@ class WorkloadTiming(Frozen):
             median(pair.baseline.outside_us) / (median(pair.candidate.outside_us) + hidden_us) for pair in self.pairs
         )
 
-    def unseen_us(self) -> float:
-        """Processor time of the candidate beyond its timed windows, per call: the median over pairs."""
-        return median([pair.candidate.unseen_us for pair in self.pairs])
-
     def unclaimed_us(self) -> float:
         """Time of a candidate's call that its own clock leaves out and the referee's sees, beyond the baseline's.
 
@@ -106,7 +103,7 @@ def measure_pairs(
 ) -> WorkloadTiming:
     """Add pairs up to a number of them, or until `time.perf_counter()` passes the deadline; stops at a failure."""
     assert timing.prepared is not None
-    calls = _calls(timing.prepared, MAX_CUDA_CALLS if bench.device.kind == "cuda" else MAX_CALLS, block_us)
+    calls = _calls(timing.prepared, bench.device.kind, block_us)
     pairs = list(timing.pairs)
     while len(pairs) < until and time.perf_counter() < deadline_s:
         outcome = _pair(bench, calls, verify=not pairs or bench.secret.random() < VERIFY_SHARE)
@@ -120,17 +117,22 @@ def measure_pairs(
     return timing.model_copy(update={"pairs": tuple(pairs)})
 
 
-def _calls(prepared: Prepared, most: int, block_us: float) -> int:
-    slower_us = max(prepared.candidate_us, prepared.baseline_us, 1.0)
-    return max(1, min(most, round(block_us / slower_us)))
+def _calls(prepared: Prepared, device: DeviceKind, block_us: float) -> dict[Side, int]:
+    """Calls of a block. On the CPU each side fills its own; on a GPU both make blocks of the same lengths."""
+    times_us: dict[Side, float] = {"baseline": prepared.baseline_us, "candidate": prepared.candidate_us}
+    most, slower_us = (MAX_CUDA_CALLS if device == "cuda" else MAX_CALLS), max(times_us.values())
+    return {
+        side: max(1, min(most, round(block_us / max(slower_us if device == "cuda" else us, 1.0))))
+        for side, us in times_us.items()
+    }
 
 
-def _pair(bench: Bench, calls: int, *, verify: bool) -> Pair | Fault:
+def _pair(bench: Bench, calls: Mapping[Side, int], *, verify: bool) -> Pair | Fault:
     order: list[Side] = ["baseline", "candidate"]
     bench.secret.shuffle(order)
     blocks: dict[Side, Block] = {}
     for side in order:
-        block = bench.block(side, calls, verify=verify and side == "candidate")
+        block = bench.block(side, calls[side], verify=verify and side == "candidate")
         if isinstance(block, Fault):
             return block
         blocks[side] = block

@@ -8,16 +8,20 @@ from pydantic import BeforeValidator
 from kernelgate.budget.model import Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
-from kernelgate.tools.kit.facts import Ceilings, Fault, WorkloadFacts
+from kernelgate.tools.kit.facts import Block, Ceilings, Fault, WorkloadFacts
 from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming
-from kernelgate.tools.kit.statistics import Bounds, geometric_mean
+from kernelgate.tools.kit.statistics import Bounds, geometric_mean, median
 from kernelgate.tools.kit.wire import ChildExit
 
 FEWEST_PAIRS: Final = 6
-UNSEEN_US: Final = 300.0
-UNSEEN_SHARE: Final = 0.15
-"""Processor time outside the calls that is no work of the candidate's: python between two calls, freeing an answer."""
+ROW_US: Final = 800.0
+CALL_US: Final = 100.0
+UNSEEN_SHARE: Final = 0.10
+"""Processor time outside the windows that honest candidates use: 250 to 600 µs a row, on a busy host too."""
+HELPERS_US: Final = 150.0
+HELPERS_SHARE: Final = 0.05
+"""The same of other threads: none of theirs run."""
 FORGED_SHARE: Final = 0.10
 """The clocks may differ by a tenth, and by what the outside clock may be off, before the claim is suspicious. A
 smaller forgery does not pay: `faster` needs the referee's own interval above 1 too."""
@@ -174,15 +178,23 @@ def unseen_work(timing: WorkloadTiming) -> str:
     """The two numbers of work that no window of a call holds; empty if there is none to speak of."""
     if len(timing.pairs) < FEWEST_PAIRS:
         return ""
-    unseen_us = timing.unseen_us()
-    if unseen_us <= UNSEEN_US + UNSEEN_SHARE * timing.candidate_us():
+    blocks = [pair.candidate for pair in timing.pairs]
+    beyond = median([block.unseen_us - _usual_us(block, ROW_US, CALL_US, UNSEEN_SHARE) for block in blocks])
+    helpers = median([block.helpers_us - _usual_us(block, HELPERS_US, 0.0, HELPERS_SHARE) for block in blocks])
+    if beyond <= 0 and helpers <= 0:
         return ""
+    said = "it works before or after its calls, or on more threads than it may"
     if timing.workload.held_out:
-        return "on a hidden workload it works before or after its calls, or on more threads than it may"
+        return f"on a hidden workload {said}"
+    unseen_us = median([max(block.unseen_us, block.helpers_us) / len(block.samples_us) for block in blocks])
     return (
-        f"beside {timing.candidate_us():,.0f} µs a call it kept the processor busy for {unseen_us:,.0f} µs more: it "
-        "works before or after its calls, or on more threads than it may"
+        f"beside {timing.candidate_us():,.0f} µs a call it kept the processor busy for {unseen_us:,.0f} µs more: {said}"
     )
+
+
+def _usual_us(block: Block, row_us: float, call_us: float, share: float) -> float:
+    """What an honest candidate may use outside its windows: reading a question, writing an answer, freeing memory."""
+    return block.rows * row_us + call_us * len(block.samples_us) + share * sum(block.samples_us)
 
 
 def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:

@@ -25,6 +25,7 @@ from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
 from kernelgate.tools.worker.construct import construction
+from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.control import Control as Control
 from kernelgate.tools.worker.control import House as House
 from kernelgate.tools.worker.inputs import Drawn
@@ -33,7 +34,7 @@ from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.rows import TimedRow, claims_of
+from kernelgate.tools.worker.rows import TimedRow, beyond_windows, claims_of
 from kernelgate.tools.worker.signals import Around
 from kernelgate.tools.worker.structure import leaves, tensors_in
 
@@ -65,9 +66,9 @@ class RefereeBench:
         self._constructed = ""
         self._ready: ReadyWorkload | None = None
         self._comparisons = 0
-        self._busy_ns = 0
-        self._unseen_us = 0.0
-        """Processor time of the last calls beyond what their windows hold."""
+        self._busy = Busy()
+        self._beyond = (0.0, 0.0)
+        """Of the last calls: see `beyond_windows`."""
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
         self._previous: dict[str, list[torch.Tensor]] = {}
@@ -194,7 +195,7 @@ class RefereeBench:
         if fault is not None:
             return fault
         outside: list[float] = []
-        unseen_us = 0.0
+        beyond: list[tuple[float, float]] = []
         comparison: Comparison | None = None
         while len(outside) < calls:
             entries = len(ready.pool.entries)
@@ -207,7 +208,7 @@ class RefereeBench:
                 return outcome
             _, seen, found = outcome
             outside.extend(seen)
-            unseen_us += self._unseen_us
+            beyond.append(self._beyond)
             if comparison is None or comparison.problem == "none":
                 comparison = found or comparison
             if comparison is not None and comparison.problem != "none":
@@ -217,7 +218,9 @@ class RefereeBench:
             workload=ready.held.name,
             samples_us=tuple(outside),
             outside_us=tuple(outside),
-            unseen_us=unseen_us / len(outside),
+            rows=max(1, len(beyond)),
+            unseen_us=sum(unseen for unseen, _ in beyond),
+            helpers_us=sum(helpers for _, helpers in beyond),
             comparison=comparison,
         )
 
@@ -296,7 +299,7 @@ class RefereeBench:
     def _hold_still(self) -> None:
         """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
         if self._conversation is not None and not self._stopped and self._device.kind == "cpu":
-            self._busy_ns = self._control.stop()
+            self._busy = self._control.stop()
             self._stopped = True
 
     def _let_run(self) -> None:
@@ -345,14 +348,14 @@ class RefereeBench:
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """Have the candidate called; with the claims come the calls' times by our clock. It stands still afterwards."""
         self._hold_still()
-        before_ns = self._busy_ns
+        before = self._busy
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
         answer = self._candidate.run(stage, question, around)
         self._hold_still()
         if not isinstance(answer, Fault):
-            self._unseen_us = (self._busy_ns - before_ns) / 1e3 - self._device.threads * sum(answer[1])
+            self._beyond = beyond_windows(before, self._busy, answer[1], self._device.threads)
         return answer
 
     def _hand_over_us(self, ready: ReadyWorkload) -> float:

@@ -10,7 +10,6 @@ from typing import Final, Literal
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from kernelgate.tools.kit.wire import ChildExit, Progress, WorkerReply
-from kernelgate.tools.worker import neighbours
 from kernelgate.tools.worker.cache_guard import CacheGuard
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child
@@ -39,8 +38,6 @@ class Call:
     lease_taken_s: float = 0.0
     lease_s: float = 0.0
     house_s: float = 0.0
-    foreign: dict[int, JsonValue] = field(default_factory=dict[int, JsonValue])
-    """Other people's processes that were on the device before or after: number → MiB."""
     cut: Cut = ""
     """Why we ended it before its conductor had answered."""
     fault: str = ""
@@ -64,8 +61,6 @@ class Call:
         except ValidationError as error:
             house_s, prepare_s, observation, facts = self.house_s, 0.0, {}, None
             self.fault = self.fault or f"The conductor's answer was malformed: {error.errors()[0]['msg']}."
-        if self.foreign:
-            observation = {**observation, "foreign_processes": neighbours.told(self.foreign)}
         return WorkerReply(
             request_id=self.request.request_id,
             facts=facts,

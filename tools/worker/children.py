@@ -83,9 +83,11 @@ class Child:
         """Stop all processes of the child; False if some could not be."""
         return processes.stop_tree(self.keeper_pid)
 
-    def busy_ns(self) -> int:
-        """Processor time of all processes of the child so far."""
-        return 0 if self._gone.is_set() else processes.busy_ns(self.keeper_pid)
+    def busy_ns(self) -> tuple[int, int]:
+        """Processor time so far of all processes of the child, and of its own first thread alone."""
+        if self._gone.is_set():
+            return 0, 0
+        return processes.busy_ns(self.keeper_pid, own=False), processes.main_thread_ns(self._pid)
 
     def proceed(self) -> None:
         """Let them run again."""

@@ -78,7 +78,7 @@ class Conductor:
             self._lose(f"it sent a broken progress frame: {error.errors()[0]['msg']}")
 
     def _obey(self, stop: bool) -> None:  # noqa: FBT001  the two are one operation and its inverse
-        done, busy_ns = True, 0
+        done, busy_ns = True, (0, 0)
         if self._candidate is not None:
             if stop:
                 done = self._candidate.stop()
@@ -88,7 +88,7 @@ class Conductor:
         if not done:
             self._candidate_runs_on()
         op = "stopped" if stop else "continued"
-        self._channel.send({"op": op, "request_id": self._request_id, "busy_ns": busy_ns})
+        self._channel.send({"op": op, "request_id": self._request_id, "busy_ns": list(busy_ns)})
 
     def _candidate_runs_on(self) -> None:
         """What cannot be stopped would disturb the baseline: it is killed, and the call ends with its end."""

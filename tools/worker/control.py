@@ -1,10 +1,19 @@
 """What a bench needs beside the candidate: whoever holds the processes, and what outlives the call."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kernelgate.tools.kit.facts import Ceilings
 from kernelgate.tools.worker.reference import HeldWorkload
+
+
+class Busy(NamedTuple):
+    """Processor time of a candidate since its start, ns; zeros where it is not known."""
+
+    all_ns: int = 0
+    """Of all its threads and processes."""
+    main_ns: int = 0
+    """Of its first thread, which makes the calls."""
 
 
 class Control(Protocol):
@@ -14,8 +23,8 @@ class Control(Protocol):
         """Tell the client how far the call is."""
         ...
 
-    def stop(self) -> int:
-        """Stop the candidate's process; returns when it stands still, or is gone, how long it was busy so far (ns)."""
+    def stop(self) -> Busy:
+        """Stop the candidate's process; returns when it stands still, or is gone, how long it was busy so far."""
         ...
 
     def proceed(self) -> None:

@@ -37,20 +37,29 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def busy_ns(pid: int) -> int:
-    """Processor time of a process and of all below it so far, those that have ended and were reaped too.
+def busy_ns(pid: int, *, own: bool) -> int:
+    """Processor time of all below a process so far, those that have ended and were reaped too; with `own`, of it too.
 
     Of living ones to the nanosecond, of reaped ones to the tick.
     """
     total = 0
     for member in (pid, *descendants(pid)):
         try:
-            total += time.clock_gettime_ns((~member << 3) | _PROCESS_CLOCK)
+            if own or member != pid:
+                total += time.clock_gettime_ns((~member << 3) | _PROCESS_CLOCK)
             fields = Path(f"/proc/{member}/stat").read_text(errors="replace").rpartition(")")[2].split()
             total += (int(fields[13]) + int(fields[14])) * 10**9 // os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError):
             continue  # it ended while we looked: its parent has its time, or soon will
     return total
+
+
+def main_thread_ns(pid: int) -> int:
+    """Processor time of a process's first thread so far; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def state(pid: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit import catalogue
@@ -19,6 +19,7 @@ from kernelgate.tools.kit.facts import Qualification
 from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.conversation import Conversation
 from kernelgate.tools.worker.cuda_bench import CudaBench
 from kernelgate.tools.worker.cuda_device import observe
@@ -32,6 +33,7 @@ from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy
 
+_TIMES: Final = TypeAdapter(tuple[int, int])
 QUALIFY: Final = "qualify"
 PAUSE_S: Final = 2.0
 """A referee on a GPU that nobody has asked for so long gives back what it keeps for later, which others may lack."""
@@ -58,11 +60,10 @@ class SocketControl:
         """Does not wait."""
         self._send({"op": "progress", "stage": stage, "done": done, "total": total})
 
-    def stop(self) -> int:
+    def stop(self) -> Busy:
         """Waits for the supervisor's word."""
         self._send({"op": "stop"})
-        busy_ns = self._await("stopped").get("busy_ns")
-        return busy_ns if isinstance(busy_ns, int) else 0
+        return Busy(*_TIMES.validate_python(self._await("stopped").get("busy_ns", (0, 0))))
 
     def proceed(self) -> None:
         """Waits for the supervisor's word."""

@@ -10,6 +10,7 @@ import torch
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import Comparison
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
+from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lookout import Lookout
 from kernelgate.tools.worker.protocol import OutputClaim, Ran
@@ -101,3 +102,11 @@ class TimedRow:
 def claims_of(ran: Ran, entry: int) -> Sequence[OutputClaim]:
     """What the candidate says of the outputs of a pool entry."""
     return next((answer.outputs for answer in ran.answers if entry in answer.entries), ())
+
+
+def beyond_windows(before: Busy, after: Busy, walls_us: Sequence[float], threads: int) -> tuple[float, float]:
+    """Processor time of a row that its calls' windows do not hold, µs: of all threads, and of all but the first."""
+    windows_us = sum(walls_us)
+    all_us = (after.all_ns - before.all_ns) / 1e3
+    helpers_us = all_us - (after.main_ns - before.main_ns) / 1e3
+    return all_us - threads * windows_us, helpers_us - (threads - 1) * windows_us

@@ -25,7 +25,6 @@ from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduc
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
 from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
-from kernelgate.tools.worker.neighbours import Neighbours
 from kernelgate.tools.worker.nursery import MustReplace, Nursery
 from kernelgate.tools.worker.parts import Parts, Versions
 from kernelgate.tools.worker.plans import CannotFork
@@ -91,7 +90,6 @@ class Supervisor:
         self._nursery = Nursery(survey.host, settings.device, settings.state_dir, parts, unforkable)
         self._lease = Lease(settings.device.uid, settings.lease_dir)
         self._turn = asyncio.Lock()
-        self._neighbours = Neighbours(settings.device.uid) if settings.device.kind == "cuda" else None
         ahead = parts.warms_up(settings.device)
         self._spares = Spares(self._nursery, self._lease, self._turn, self._later, wanted=ahead)
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
@@ -203,9 +201,7 @@ class Supervisor:
                 await self._nursery.candidate(call, theirs, "run")
             if await self._take_lease(call):
                 try:
-                    self._look_around(call)
                     await self._conduct_leased(call, mine)
-                    self._look_around(call)
                 finally:
                     self._give_lease_back(call)
         finally:
@@ -263,11 +259,6 @@ class Supervisor:
             call.queue_s += time.monotonic() - asked_s
         call.lease_taken_s = time.monotonic()
         return True
-
-    def _look_around(self, call: Call) -> None:
-        """Note who else is on the device."""
-        if self._neighbours is not None and self._lease.held:
-            call.foreign |= self._neighbours.foreign(self._lease.residents())
 
     def _give_lease_back(self, call: Call) -> None:
         if self._lease.held:

@@ -1,6 +1,8 @@
 """What the scripted agent knows: its candidates in order, each with a parent and the hypothesis behind it."""
 
+from collections.abc import Mapping
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 TASK: Final = "softmax"
@@ -32,3 +34,14 @@ IDEAS: Final = (
     Idea("08_triton", "06_fused_operator", "one program per row, for the GPU"),
     Idea("07_own_workspace", "06_fused_operator", "fresh pages cost more than arithmetic: keep the answer's memory"),
 )
+
+GPU_IDEAS: Final[Mapping[str, Idea]] = MappingProxyType(
+    {
+        "cross_entropy": Idea("cross_entropy_triton", "", "maximum and sum in one pass: the logits are read once"),
+        "layernorm_residual": Idea("layernorm_residual_triton", "", "a row is read once and stays in registers"),
+        "linear_gelu": Idea("linear_gelu_triton", "", "GELU while the tile is in registers: no pass over the product"),
+        "matmul": Idea("matmul_triton", "", "tiles in full float32: how near to the library does plain Triton come?"),
+        "rmsnorm": Idea("rmsnorm_triton", "", "a row stays in registers: one read, one write"),
+    }
+)
+"""Bundled task → its one candidate, played on a GPU alone; the softmax has its Triton candidate above."""

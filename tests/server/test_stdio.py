@@ -200,13 +200,13 @@ def test_a_server_that_ends_takes_its_children_along_and_its_hold_is_released(
             server.stdin.close()
         else:
             server.send_signal(how)
-        server.wait(timeout=10)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped: its parent may be busy
         assert gone(children, within_s=5), "children are left"
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        ledger.sweep(is_alive)
-        assert ledger.open_holds(run_id) == ()
-        assert ledger.job(reply["job_id"]).state in ("lost", "cancelled")
-        assert ledger.purse(run_id).open.device_s == 0
+        with Ledger.open(tmp_path / "ledger.db") as ledger:
+            ledger.sweep(is_alive)
+            assert ledger.open_holds(run_id) == ()
+            assert ledger.job(reply["job_id"]).state in ("lost", "cancelled")
+            assert ledger.purse(run_id).open.device_s == 0
     assert audit(tmp_path / "ledger.db").ok
 
 
@@ -238,6 +238,17 @@ def serve_and_fail(data_dir: Path) -> str:
 def test_a_ledger_that_is_no_ledger_is_one_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("this is a shopping list, not a database, and long enough to be read as one")
     assert "not a SQLite database" in serve_and_fail(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "server.log"])
+def test_a_pipe_in_the_place_of_a_file_is_one_clear_sentence_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert "is a pipe" in serve_and_fail(tmp_path)
+
+
+def test_a_ledger_that_is_a_link_to_nowhere_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").symlink_to(tmp_path / "gone.db")
+    assert "gone.db, which is not there" in serve_and_fail(tmp_path)
 
 
 def test_a_ledger_of_a_newer_version_is_left_alone_with_one_clear_sentence(tmp_path: Path) -> None:

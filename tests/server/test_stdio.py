@@ -141,6 +141,9 @@ def arguments(text: str) -> bytes:
     )
 
 
+LISTED = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"list_tasks","arguments":[1]}}'
+
+
 @pytest.mark.parametrize(
     ("line", "number", "words"),
     [
@@ -150,8 +153,9 @@ def arguments(text: str) -> bytes:
         (arguments('"')[:-3], 7, "cannot be read as JSON"),
         (b'{"id": "a-b", nonsense', "a-b", "cannot be read as JSON"),
         (b"{}", None, "no JSON-RPC 2.0 message"),
+        (LISTED, 7, "arguments must be an object and is a list"),
     ],
-    ids=["raw-byte", "deep", "long-integer", "cut-off", "text-id", "no-message"],
+    ids=["raw-byte", "deep", "long-integer", "cut-off", "text-id", "no-message", "no-object"],
 )
 def test_a_line_that_is_no_message_is_answered_under_its_id_and_the_next_one_is_served(
     tmp_path: Path, line: bytes, number: int | str | None, words: str

@@ -297,11 +297,15 @@ class Gate:
         kind: RefusalKind = "deadline" if reply.observation.get(ENDED_IT) == "deadline" else "purse"
         missing = "time before the deadline" if kind == "deadline" else "device seconds"
         why = f"{tool.name} needed more {missing} than the run has left; what it used was charged."
+        still = settled.purse.open
+        held, unit = (still.work_s, "s of work") if kind == "deadline" else (still.device_s, "device seconds")
+        if held > 0:  # by others: this hold has ended
+            why += f" {advice.held_back(held, unit)}: wait for them (job), then ask again."
         return Passage(tool.rung, None, why, None, Refusal(kind=kind, why=why, missing=missing), cost)
 
     async def _reply(self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]) -> dict[str, JsonValue]:
         last = passages[-1]
-        purse, prices_s, leader = await self._services.bearings(door.run, door.environment.environment_id)
+        bearings = await self._services.bearings(door.run, door.environment.environment_id)
         standing = await self._services.standing(door)
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
@@ -317,9 +321,9 @@ class Gate:
             replayed=last.replayed,
             climbed=tuple(step_of(p) for p in passages if p.verdict is not None) if len(passages) > 1 else (),
             cost=sum_costs([p.cost for p in passages]),
-            remaining=remaining_of(purse),
-            next_steps=advice.next_steps(purse, prices_s, door.run.run_id, door.device.kind, standing, leader),
-            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(purse, prices_s),
+            remaining=remaining_of(bearings.purse),
+            next_steps=advice.next_steps(bearings, door.run.run_id, door.device.kind, standing),
+            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(bearings.purse, bearings.prices_s),
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")

@@ -17,8 +17,6 @@ from kernelgate.tools.kit.wire import WorkerReply
 from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
 
 LOG_ARTIFACT: Final = "output.log"
-LEAST_HOLD_S: Final = 0.05
-"""With less left than this a call is refused: nothing can be measured in it."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,8 @@ def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungRepo
 def least_of(hold: Amount) -> Amount:
     """The least of a hold for which a call is worth starting."""
     if hold.gpu_s > 0:
-        return Amount(gpu_s=min(hold.gpu_s, LEAST_HOLD_S))
-    return Amount(cpu_s=min(hold.cpu_s, LEAST_HOLD_S))
+        return Amount(gpu_s=min(hold.gpu_s, advice.LEAST_HOLD_S))
+    return Amount(cpu_s=min(hold.cpu_s, advice.LEAST_HOLD_S))
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:

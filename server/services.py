@@ -262,6 +262,7 @@ class Services:
                 ledger.purse(run.run_id),
                 self.prices_s(ledger, run, environment_id),
                 advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
+                next(iter(ledger.jobs_that_hold(run.run_id)), None),
             )
         )
 

@@ -173,7 +173,7 @@ class Gate:
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted
     ) -> Passage:
         """Run what was admitted and settle it; a fault of ours releases the hold."""
-        job.begun_s, job.earlier = None, Amount()
+        job.begun_s, job.earlier, job.faults = None, Amount(), 0
         try:
             if isinstance(plan, PrecisePlan):
                 plan = plan.model_copy(update={"floor": await noise_floor(self._services, door)})
@@ -185,7 +185,7 @@ class Gate:
             await self._left(job, door, tool, admitted)
             raise
         if reply.fault:
-            return await self._faulted(door, tool, plan, admitted, reply)
+            return await self._faulted(job, door, tool, plan, admitted, reply)
         return await self._settled(door, tool, plan, admitted, reply)
 
     async def _release(self, door: Door, admitted: Admitted, why: str, house_s: float = 0.0) -> None:
@@ -213,28 +213,26 @@ class Gate:
         )  # fmt: skip
 
     async def _faulted(
-        self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
+        self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
     ) -> Passage:
-        """Twice there was a fault on our side. It is the candidate's if a known good one passes the same work."""
+        """A fault on our side was the last word. A second one is the candidate's if a known good one passes the work."""
         started = reply.exit.kind != "not_started"
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
         fault = hidden.fault_told(
             reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
         )
-        if started and await our_side_holds(self._services, door, tool, plan):
+        if job.faults > 0 and started and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
-        await self._release(door, admitted, f"{fault}.", reply.lease_s)
+        await self._release(door, admitted, f"{fault}.", reply.lease_s + reply.house_s)
         raise EnvironmentFault(f"{tool.name} could not run: {fault}. Nothing was charged (reference {reference}).")
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
-        """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
+        """The worker's reply; a hold that was reached is extended once."""
         held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
         cap_s = held_s if tool.rung is not Rung.compile else build_limit_s(tool, door)
-        reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if reply.fault and not job.cancel_wanted:
-            reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
+        reply = await self._tried(job, door, tool, plan, cap_s)
+        if reply.fault or reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
             return reply
         # The estimate was too small: that says nothing about the candidate. Only the rung's own limit does.
         spent_s = reply.lease_s
@@ -244,8 +242,24 @@ class Gate:
         if not isinstance(extended, Extended):
             return reply.model_copy(update={"observation": {**reply.observation, ENDED_IT: extended.kind}})
         job.earlier = device_amount(door.device, spent_s, calls=0, work_s=reply.wall_s)
-        again = await measure(self._services, job, door, tool, plan, tool.limit_s)
-        return again.model_copy(update={"lease_s": again.lease_s + spent_s, "wall_s": again.wall_s + reply.wall_s})
+        again = await self._tried(job, door, tool, plan, tool.limit_s)
+        return again.model_copy(
+            update={
+                "lease_s": again.lease_s + spent_s,
+                "wall_s": again.wall_s + reply.wall_s,
+                "house_s": again.house_s + reply.house_s,
+            }
+        )
+
+    async def _tried(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
+        """The worker's reply; of a rung one fault is tried again, wherever it happens, and paid by the house."""
+        reply = await measure(self._services, job, door, tool, plan, cap_s)
+        if not reply.fault or job.faults > 0 or job.cancel_wanted:
+            return reply
+        log.warning("%s of %s is tried again: %s", tool.name, door.candidate.candidate_id, reply.fault)
+        job.faults += 1
+        again = await measure(self._services, job, door, tool, plan, cap_s)
+        return again.model_copy(update={"house_s": again.house_s + reply.lease_s + reply.house_s})
 
     async def _settled(
         self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply

@@ -18,7 +18,15 @@ from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice, own_kernel
 from kernelgate.server.environment import device_amount
-from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
+from kernelgate.server.health import is_doubtful
+from kernelgate.server.measure import (
+    build_on_device,
+    examined,
+    measure,
+    noise_floor,
+    our_side_holds,
+    trouble_with,
+)
 from kernelgate.server.passages import (
     Passage,
     build_limit_s,
@@ -146,11 +154,10 @@ class Gate:
     async def _climb(self, job: Job, door: Door, rung: Rung) -> Passage:
         """One rung that the book could not answer: refused here, or admitted and measured."""
         tool = self._services.measuring[rung]
-        absent = advice.not_here(rung, door.candidate.language, door.device.kind)
-        if absent:
-            why = f"{TOOL_OF_RUNG[rung]} is not possible on this device: {absent}."
-            await self._services.refuse(door, rung, job.job_id, "not_here", why, "a GPU")
-            return refused(rung, "not_here", why, "a GPU")
+        absent = await self._absent(door, rung)
+        if absent is not None:
+            await self._services.refuse(door, rung, job.job_id, "not_here", *absent)
+            return refused(rung, "not_here", *absent)
         plan = await self._services.plan(tool, door)
         hold = await self._services.hold_for(tool, door)
         await self._services.endings.catch_up(door.run.run_id)
@@ -168,6 +175,16 @@ class Gate:
         if isinstance(admitted, Refused):
             return refused(rung, admitted.kind, admitted.why, admitted.missing)
         return await self._measured(job, door, tool, plan, admitted)
+
+    async def _absent(self, door: Door, rung: Rung) -> tuple[str, str] | None:
+        """Why a rung cannot be climbed on this device, and what is missing; None if it can."""
+        tool = TOOL_OF_RUNG[rung]
+        if absent := advice.not_here(rung, door.candidate.language, door.device.kind):
+            return f"{tool} is not possible on this device: {absent}.", "a GPU"
+        if rung is Rung.compile:
+            return None
+        trouble = await trouble_with(self._services, door.task, door.device, door.environment)
+        return (f"{tool} is not possible now: {trouble}.", "a GPU that is well") if trouble else None
 
     async def _measured(
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted
@@ -215,17 +232,20 @@ class Gate:
     async def _faulted(
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
     ) -> Passage:
-        """A fault on our side was the last word. A second one is the candidate's if a known good one passes the work."""
+        """A fault on our side was the last word: the candidate's if it is the second and a known good one passes."""
         started = reply.exit.kind != "not_started"
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
         fault = hidden.fault_told(
             reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
         )
-        if job.faults > 0 and started and await our_side_holds(self._services, door, tool, plan):
+        trouble = self._trouble(door, tool)
+        if job.faults > 0 and started and not trouble and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
         await self._release(door, admitted, f"{fault}.", reply.lease_s + reply.house_s)
-        raise EnvironmentFault(f"{tool.name} could not run: {fault}. Nothing was charged (reference {reference}).")
+        raise EnvironmentFault(
+            f"{tool.name} could not run: {trouble or fault}. Nothing was charged (reference {reference})."
+        )
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
         """The worker's reply; a hold that was reached is extended once."""
@@ -253,13 +273,31 @@ class Gate:
 
     async def _tried(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
         """The worker's reply; of a rung one fault is tried again, wherever it happens, and paid by the house."""
-        reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if not reply.fault or job.faults > 0 or job.cancel_wanted:
+        reply = await self._once(job, door, tool, plan, cap_s)
+        if not reply.fault or job.faults > 0 or job.cancel_wanted or self._trouble(door, tool):
             return reply
         log.warning("%s of %s is tried again: %s", tool.name, door.candidate.candidate_id, reply.fault)
         job.faults += 1
-        again = await measure(self._services, job, door, tool, plan, cap_s)
+        again = await self._once(job, door, tool, plan, cap_s)
         return again.model_copy(update={"house_s": again.house_s + reply.lease_s + reply.house_s})
+
+    async def _once(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
+        """The worker's reply; where it ended so that a GPU may be to blame, a probe tells before anything is judged."""
+        reply = await measure(self._services, job, door, tool, plan, cap_s)
+        if tool.rung is Rung.compile or not is_doubtful(door.device, reply):
+            return reply
+        job.progress("probing the device", 0, 0)
+        begun_s, earlier = job.begun_s, job.earlier
+        # Should the server leave meanwhile: the probe is the house's, and what is under judgement has been used.
+        ran = Amount() if reply.fault else device_amount(door.device, reply.lease_s, calls=0, work_s=reply.wall_s)
+        job.begun_s, job.earlier = None, plus(earlier, ran)
+        reply = await examined(self._services, door, reply)
+        job.begun_s, job.earlier = begun_s, earlier
+        return reply
+
+    def _trouble(self, door: Door, tool: AnyMeasuringTool) -> str:
+        """Why the GPU that a rung needs is set aside; empty if it is not, or none is needed."""
+        return "" if tool.rung is Rung.compile else self._services.health_of(door.device).trouble(door.device)
 
     async def _settled(
         self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply

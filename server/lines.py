@@ -26,6 +26,9 @@ LONE_SURROGATE: Final = (
     "valid UTF-8. Send whole characters."
 )
 EXAMPLE: Final = '{"name": "get_task", "arguments": {"task": "softmax"}}'
+KINDS: Final[dict[type[object], str]] = {
+    dict: "an object", list: "a list", str: "text", bool: "a truth value", NoneType: "missing or null",
+}  # fmt: skip
 Answer = Callable[[SessionMessage], Awaitable[None]]
 
 
@@ -105,8 +108,7 @@ def _misshapen(call: types.JSONRPCRequest) -> types.JSONRPCError | None:
 
 def _kind(value: object) -> str:
     """What a JSON value is, in a word."""
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "a truth value", NoneType: "missing or null"}
-    return kinds.get(type(value), "a number")
+    return KINDS.get(type(value), "a number")
 
 
 def _unparsed(text: str, why: str) -> types.JSONRPCError | types.JSONRPCResponse:

@@ -30,6 +30,7 @@ from kernelgate.server.measure import (
 from kernelgate.server.passages import (
     Passage,
     build_limit_s,
+    company_of,
     cost_of,
     farmed,
     least_of,
@@ -42,6 +43,7 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
+    with_company,
     with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
@@ -330,7 +332,7 @@ class Gate:
         )  # fmt: skip
         return Passage(
             rung=rung, verdict=report.verdict, summary=report.summary, report=report, refusal=None,
-            cost=cost_of(settled.charged, settled.overrun_s, reply),
+            cost=cost_of(settled.charged, settled.overrun_s, reply), company=company_of(reply),
         )  # fmt: skip
 
     async def _charged_without_result(
@@ -383,8 +385,8 @@ class Gate:
     async def _summary(self, door: Door, last: Passage) -> str:
         """Of a precise timing also what it is against the user's own kernel: that is the gain that the user sees."""
         if last.rung is not Rung.precise or not last.passed:
-            return last.summary
+            return with_company(last.summary, last.company)
         against = await self._services.ledger.do(
             lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
         )
-        return f"{last.summary}; it is {against}" if against else last.summary
+        return with_company(f"{last.summary}; it is {against}" if against else last.summary, last.company)

@@ -238,9 +238,10 @@ class Gate:
         started = reply.exit.kind != "not_started"
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
+        # Below its first line may stand what a dying process printed: that is for the log alone.
         fault = hidden.fault_told(
-            reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
-        )
+            reply.fault, door.task, door.device.kind, seen=started and lends_hidden(plan)
+        ).partition("\n")[0].rstrip(".")  # fmt: skip
         trouble = self._trouble(door, tool)
         if job.faults > 0 and started and not trouble and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))

@@ -120,8 +120,9 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
     reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)
     if reply.fault:
         # The reference could not be run: a fact about the task in this environment, not kept, so that a mended host
-        # is asked again.
-        return judge_task(task, Qualification(error=reply.fault))
+        # is asked again. Below its first line may stand what a dying process printed, our own paths among it.
+        log.info("task %s was not qualified: %s", task.name, reply.fault)
+        return judge_task(task, Qualification(error=reply.fault.partition("\n")[0]))
     facts = Qualification.model_validate_json(canonical_json(reply.facts))
     fitness = judge_task(task, facts)
     await services.ledger.do(

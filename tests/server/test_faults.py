@@ -145,3 +145,35 @@ async def test_a_single_fault_is_never_the_candidates_also_where_a_cancel_forbid
         assert ledger.open_holds("r1") == ()
         assert ledger.purse("r1").settled.check_calls == 0
     assert audit(tmp_path / "ledger.db").ok
+
+
+def with_last_words(request: WorkerRequest) -> WorkerReply:
+    """Our side died, and what it had printed came with the fault."""
+    printed = 'Traceback (most recent call last):\n  File "/srv/kernelgate/referee.py", line 1, in serve\nMine: hello'
+    ended = ChildExit(kind="signalled", status=9)
+    return WorkerReply(request_id=request.request_id, exit=ended, fault=f"The referee was lost: it ended.\n{printed}")
+
+
+@pytest.mark.parametrize("known_good", [with_last_words, correct], ids=["ours", "the candidate's"])
+async def test_a_fault_is_told_in_one_line_without_what_a_dying_process_printed(
+    tmp_path: Path, known_good: Answer
+) -> None:
+    runner, _ = scripted(with_last_words, known_good)
+    async with checked(tmp_path, runner) as (result, ledger):
+        said = result.content[0].text if result.is_error else result.structured_content["summary"]
+        assert "The referee was lost: it ended" in said
+        assert "\n" not in said
+        assert ".py" not in said
+        rows = ledger.query("SELECT reason FROM events WHERE kind = 'release'")
+        assert not any("Traceback" in row["reason"] for row in rows)
+
+
+async def test_a_reference_that_takes_the_referee_down_is_refused_in_one_line(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    runner = FakeRunner(with_last_words)
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner}))) as client:
+        refused = await client.call_tool("start_run", {"task": "softmax"})
+    assert refused.is_error
+    assert "The referee was lost: it ended" in refused.content[0].text
+    assert "\n" not in refused.content[0].text
+    assert ".py" not in refused.content[0].text

@@ -51,7 +51,9 @@ def list_processes() -> tuple[GpuProcess, ...]:
     """Who computes on the GPUs of this host now; nobody without a driver, or where a GPU does not tell."""
     found: list[GpuProcess] = []
     with _nvml() as nvml:
-        for index in range(nvml.nvmlDeviceGetCount() if nvml is not None else 0):
+        if nvml is None:
+            return ()
+        for index in range(nvml.nvmlDeviceGetCount()):
             with contextlib.suppress(nvml.NVMLError):  # one that is lost must not hide who is on the others
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 found += [

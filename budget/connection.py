@@ -1,7 +1,9 @@
 """One connection to the book: opening a file with clear errors, immediate transactions, typed look-ups."""
 
+import errno
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -199,11 +201,31 @@ def _make_file(file: Path) -> None:
     try:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
+        _require_plain_file(file)
         _check_magic(file)
     except OSError as error:
         raise BookReadOnly(
             f"The book {file} cannot be made ({error.strerror}); make the folder writable or name another path."
         ) from error
+
+
+def _require_plain_file(file: Path) -> None:
+    """Before it is opened: a pipe would be waited for, and a link that leads nowhere has no permissions to mend."""
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError as error:
+        raise BookNotFound(
+            f"The book {file} is a link to {os.path.realpath(file)}, which is not there; mend or remove the link, or "
+            "name another path."
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            return  # not to be seen by this user: opening it says so
+        raise BookNotFound(
+            f"The book {file} is a link that leads back to itself; remove it, or name another path."
+        ) from error
+    if not stat.S_ISREG(mode):
+        raise NotABook(f"{file} is a pipe, a socket or a device, no file; move it away, or name another path.")
 
 
 def _check_magic(file: Path) -> None:

@@ -27,11 +27,22 @@ def shortage(purse: Purse, account_s_left: float | None, rung: Rung, hold: Amoun
         needed_s = least.gpu_s + least.cpu_s or hold.gpu_s + hold.cpu_s
         by_cap = "" if left_s == purse.device_s_left else " under the account's cap"
         why = f"{left_s:.3f} device seconds are left{by_cap}, and {rung} needs {needed_s:.3f}."
-        return "purse", why, f"{needed_s - left_s:.3f} more device seconds."
+        missing = f"{needed_s - left_s:.3f} more device seconds"
+        held, wait = _under_way(purse.open.device_s, "device seconds")
+        return "purse", why + held, f"{missing}{wait}."
     if not _enough(purse.deadline_s_left, hold.work_s, least.work_s):
         why = f"{purse.deadline_s_left:.1f} s of work are left before the deadline of {purse.granted.deadline_s:g} s."
-        return "deadline", why, "Time before the deadline: a new run has its own."
+        held, wait = _under_way(purse.open.work_s, "s of work")
+        return "deadline", why + held, f"Time before the deadline{wait or ': a new run has its own'}."
     return None
+
+
+def _under_way(held: float, unit: str) -> tuple[str, str]:
+    """What stands behind why and missing where something is only held: that refusal need not be the last word."""
+    if held <= 0:
+        return "", ""
+    said = f" {held:.3f} {unit} are held by calls under way, and what those do not use comes back."
+    return said, ": wait for the calls under way (job), then ask again"
 
 
 def _enough(left: float, wanted: float, least: float) -> bool:

@@ -164,6 +164,16 @@ class Reads(Session):
         )
         return tuple(row["seq"] for row in rows)
 
+    def jobs_that_hold(self, run_id: str) -> tuple[str, ...]:
+        """Jobs for which something of a run's purse is held now, the oldest hold first."""
+        rows = self.query(
+            """SELECT h.job_id FROM events h WHERE h.run_id = ? AND h.kind IN ('hold', 'override')
+            AND NOT EXISTS (SELECT 1 FROM events e WHERE e.hold_seq = h.seq AND e.kind IN ('settle', 'release'))
+            GROUP BY h.job_id ORDER BY min(h.seq)""",
+            run_id,
+        )
+        return tuple(row["job_id"] for row in rows)
+
     def prices(self, task_digest: str, environment_id: str) -> Prices:
         """What each rung cost on a task in an environment, by passing, measured results; others are missing.
 

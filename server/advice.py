@@ -19,6 +19,8 @@ from kernelgate.budget.promotion import order_of
 from kernelgate.tools.kit.envelope import NextStep
 
 INTERPRETED: Final = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
+LEAST_HOLD_S: Final = 0.05
+"""With less left than this a call is refused: nothing can be measured in it."""
 RUNG_WORD: Final = re.compile(rf"\b({'|'.join(rung.value for rung in Rung)})\b")
 
 
@@ -30,6 +32,8 @@ class Bearings(NamedTuple):
     """Expected device seconds."""
     leader: str | None
     """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
+    holder: str | None
+    """The job whose hold on the purse is the oldest that is open; None where nothing is held."""
 
 
 class Standing(NamedTuple):
@@ -66,18 +70,12 @@ def not_here(rung: Rung, language: str, device_kind: str) -> str:
     return INTERPRETED if rung in (Rung.quick, Rung.precise, Rung.profile) else ""
 
 
-def next_steps(
-    purse: Purse,
-    prices_s: Mapping[Rung, float],
-    run_id: str,
-    device_kind: str,
-    standing: Standing | None,
-    leader: str | None = None,
-) -> tuple[NextStep, ...]:
-    """At most four, the most useful first. `leader`: the best candidate that may be timed precisely and is not yet."""
-    steps: list[NextStep] = []
+def next_steps(bearings: Bearings, run_id: str, device_kind: str, standing: Standing | None) -> tuple[NextStep, ...]:
+    """At most four, the most useful first."""
+    purse, prices_s, leader, holder = bearings
+    steps = _waiting_steps(purse, holder)
     if standing is not None and all(verdict in PASSING[rung] for rung, verdict in standing.verdicts.items()):
-        steps = _climbing_steps(purse, prices_s, device_kind, standing)
+        steps += _climbing_steps(purse, prices_s, device_kind, standing)
     if leader is not None and (standing is None or leader != standing.candidate_id):
         price_s = prices_s.get(Rung.precise, 0.0)
         why = f"{leader} ranks best at quick_time and is not timed precisely yet"
@@ -86,6 +84,21 @@ def next_steps(
     steps.append(_compile_step(purse, run_id, standing))
     # What is allowed comes first; sorted is stable, so the order of usefulness stays.
     return tuple(sorted(steps, key=lambda step: not step.allowed)[:4])
+
+
+def _waiting_steps(purse: Purse, holder: str | None) -> list[NextStep]:
+    """Where what is lacking is only held by a call under way, its end is worth waiting for."""
+    lacking = [
+        held_back(held, unit)
+        for left, least, held, unit in (
+            (purse.device_s_left, LEAST_HOLD_S, purse.open.device_s, "device seconds"),
+            (purse.deadline_s_left, 0.0, purse.open.work_s, "s of work"),
+        )
+        if left <= least and held > 0
+    ]
+    if holder is None or not lacking:
+        return []
+    return [NextStep(tool="job", arguments={"job_id": holder}, why=f"wait for it: {lacking[0]}")]
 
 
 def _compile_step(purse: Purse, run_id: str, standing: Standing | None) -> NextStep:
@@ -138,14 +151,23 @@ def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kin
     if purse.calls_left(rung) <= 0:
         return f"no {TOOL_OF_RUNG[rung]} calls are left in this run"
     if purse.device_s_left <= 0:
-        return "no device seconds are left in this run"
+        return f"no device seconds are left in this run{_until_then(purse.open.device_s, 'device seconds')}"
     if purse.deadline_s_left <= 0:
-        return "the run's time is up"
+        return f"the run's time is up{_until_then(purse.open.work_s, 's of work')}"
     if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
         # The rule names what it would take in a sentence of its own: "A rank 1 or better of 4."
         needed = in_tools(standing.promotion.missing)
         return f"it needs {needed[:1].lower()}{needed[1:]}" if needed else in_tools(standing.promotion.why)
     return ""
+
+
+def held_back(held: float, unit: str) -> str:
+    """That something of the purse is only held, for a sentence."""
+    return f"{held:.2f} {unit} are held by calls under way, and what those do not use comes back"
+
+
+def _until_then(held: float, unit: str) -> str:
+    return f": {held_back(held, unit)}; wait for them with job, then ask again" if held > 0 else ""
 
 
 def in_tools(text: str) -> str:

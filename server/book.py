@@ -237,14 +237,14 @@ class ServerBook:
         """What makes sense now."""
         services = self._services
         run = await services.run(self._account, run_id)
-        purse, prices_s, leader = await services.bearings(run, run.environment_id)
+        bearings = await services.bearings(run, run.environment_id)
         standing = None
         if candidate_id is not None:
             record = await services.candidate(self._account, candidate_id)
             with contextlib.suppress(NoSuchDevice):
                 door = await services.door(run, record, fresh=False, override_reason=None)
                 standing = await services.standing(door)
-        return advice.next_steps(purse, prices_s, run_id, run.device_kind, standing, leader)
+        return advice.next_steps(bearings, run_id, run.device_kind, standing)
 
     async def head(self) -> str:
         """`seq:hash` of the last event."""

@@ -81,6 +81,8 @@ def examine(data_dir: Path, catalogue: Catalogue | None = None, hello: Hello | N
 def judge(host: Host, catalogue: Catalogue | None = None, hello: Hello | None = None) -> Report:
     """The report over what was read. Pure but for the catalogue, which reads its files."""
     checks = [check(host) for check in _CHECKS]
+    if host.gpus:
+        checks.append(_gpu_processes(host))
     if hello is not None:
         checks.append(_confinement(hello))
     if catalogue is not None:
@@ -198,6 +200,20 @@ def _gpu(host: Host) -> Check:
         name="gpu", state="missing", found="no NVIDIA GPU, or no driver for it",
         advice=f"{still} If there is a GPU, install NVIDIA's driver (580 or newer for CUDA 13).",
     )  # fmt: skip
+
+
+def _gpu_processes(host: Host) -> Check:
+    if not host.gpu_processes:
+        return Check(name="gpu processes", state="ok", found="nobody computes on it now")
+    found = "; ".join(
+        f"cuda:{one.index}: pid {one.pid}" + (f", {one.memory_mib} MiB" if one.memory_mib else "")
+        for one in host.gpu_processes
+    )
+    advice = (
+        "They slow down what is measured beside them: stop them, or use another GPU. The referee of a running "
+        "kernelgate server is one of them and does no harm."
+    )
+    return Check(name="gpu processes", state="warn", found=found, advice=advice)
 
 
 _NEEDED_FOR: Final = {

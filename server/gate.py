@@ -18,10 +18,19 @@ from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice, own_kernel
 from kernelgate.server.environment import device_amount
-from kernelgate.server.measure import build_on_device, measure, noise_floor, our_side_holds
+from kernelgate.server.health import is_doubtful
+from kernelgate.server.measure import (
+    build_on_device,
+    examined,
+    measure,
+    noise_floor,
+    our_side_holds,
+    trouble_with,
+)
 from kernelgate.server.passages import (
     Passage,
     build_limit_s,
+    company_of,
     cost_of,
     farmed,
     least_of,
@@ -34,6 +43,7 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
+    with_company,
     with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
@@ -146,11 +156,10 @@ class Gate:
     async def _climb(self, job: Job, door: Door, rung: Rung) -> Passage:
         """One rung that the book could not answer: refused here, or admitted and measured."""
         tool = self._services.measuring[rung]
-        absent = advice.not_here(rung, door.candidate.language, door.device.kind)
-        if absent:
-            why = f"{TOOL_OF_RUNG[rung]} is not possible on this device: {absent}."
-            await self._services.refuse(door, rung, job.job_id, "not_here", why, "a GPU")
-            return refused(rung, "not_here", why, "a GPU")
+        absent = await self._absent(door, rung)
+        if absent is not None:
+            await self._services.refuse(door, rung, job.job_id, "not_here", *absent)
+            return refused(rung, "not_here", *absent)
         plan = await self._services.plan(tool, door)
         hold = await self._services.hold_for(tool, door)
         await self._services.endings.catch_up(door.run.run_id)
@@ -169,11 +178,21 @@ class Gate:
             return refused(rung, admitted.kind, admitted.why, admitted.missing)
         return await self._measured(job, door, tool, plan, admitted)
 
+    async def _absent(self, door: Door, rung: Rung) -> tuple[str, str] | None:
+        """Why a rung cannot be climbed on this device, and what is missing; None if it can."""
+        tool = TOOL_OF_RUNG[rung]
+        if absent := advice.not_here(rung, door.candidate.language, door.device.kind):
+            return f"{tool} is not possible on this device: {absent}.", "a GPU"
+        if rung is Rung.compile:
+            return None
+        trouble = await trouble_with(self._services, door.task, door.device, door.environment)
+        return (f"{tool} is not possible now: {trouble}.", "a GPU that is well") if trouble else None
+
     async def _measured(
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted
     ) -> Passage:
         """Run what was admitted and settle it; a fault of ours releases the hold."""
-        job.begun_s, job.earlier = None, Amount()
+        job.begun_s, job.earlier, job.faults = None, Amount(), 0
         try:
             if isinstance(plan, PrecisePlan):
                 plan = plan.model_copy(update={"floor": await noise_floor(self._services, door)})
@@ -185,7 +204,7 @@ class Gate:
             await self._left(job, door, tool, admitted)
             raise
         if reply.fault:
-            return await self._faulted(door, tool, plan, admitted, reply)
+            return await self._faulted(job, door, tool, plan, admitted, reply)
         return await self._settled(door, tool, plan, admitted, reply)
 
     async def _release(self, door: Door, admitted: Admitted, why: str, house_s: float = 0.0) -> None:
@@ -213,28 +232,30 @@ class Gate:
         )  # fmt: skip
 
     async def _faulted(
-        self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
+        self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
     ) -> Passage:
-        """Twice there was a fault on our side. It is the candidate's if a known good one passes the same work."""
+        """A fault on our side was the last word: the candidate's if it is the second and a known good one passes."""
         started = reply.exit.kind != "not_started"
         reference = uuid.uuid4().hex[:8]
         log.error("reference %s: %s", reference, reply.fault)
+        # Below its first line may stand what a dying process printed: that is for the log alone.
         fault = hidden.fault_told(
-            reply.fault.rstrip("."), door.task, door.device.kind, seen=started and lends_hidden(plan)
-        )
-        if started and await our_side_holds(self._services, door, tool, plan):
+            reply.fault, door.task, door.device.kind, seen=started and lends_hidden(plan)
+        ).partition("\n")[0].rstrip(".")  # fmt: skip
+        trouble = self._trouble(door, tool)
+        if job.faults > 0 and started and not trouble and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
-        await self._release(door, admitted, f"{fault}.", reply.lease_s)
-        raise EnvironmentFault(f"{tool.name} could not run: {fault}. Nothing was charged (reference {reference}).")
+        await self._release(door, admitted, f"{fault}.", reply.lease_s + reply.house_s)
+        raise EnvironmentFault(
+            f"{tool.name} could not run: {trouble or fault}. Nothing was charged (reference {reference})."
+        )
 
     async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
-        """The worker's reply; a fault is retried once, and a hold that was reached is extended once."""
+        """The worker's reply; a hold that was reached is extended once."""
         held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
         cap_s = held_s if tool.rung is not Rung.compile else build_limit_s(tool, door)
-        reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if reply.fault and not job.cancel_wanted:
-            reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
+        reply = await self._tried(job, door, tool, plan, cap_s)
+        if reply.fault or reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
             return reply
         # The estimate was too small: that says nothing about the candidate. Only the rung's own limit does.
         spent_s = reply.lease_s
@@ -244,8 +265,42 @@ class Gate:
         if not isinstance(extended, Extended):
             return reply.model_copy(update={"observation": {**reply.observation, ENDED_IT: extended.kind}})
         job.earlier = device_amount(door.device, spent_s, calls=0, work_s=reply.wall_s)
-        again = await measure(self._services, job, door, tool, plan, tool.limit_s)
-        return again.model_copy(update={"lease_s": again.lease_s + spent_s, "wall_s": again.wall_s + reply.wall_s})
+        again = await self._tried(job, door, tool, plan, tool.limit_s)
+        return again.model_copy(
+            update={
+                "lease_s": again.lease_s + spent_s,
+                "wall_s": again.wall_s + reply.wall_s,
+                "house_s": again.house_s + reply.house_s,
+            }
+        )
+
+    async def _tried(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
+        """The worker's reply; of a rung one fault is tried again, wherever it happens, and paid by the house."""
+        reply = await self._once(job, door, tool, plan, cap_s)
+        if not reply.fault or job.faults > 0 or job.cancel_wanted or self._trouble(door, tool):
+            return reply
+        log.warning("%s of %s is tried again: %s", tool.name, door.candidate.candidate_id, reply.fault)
+        job.faults += 1
+        again = await self._once(job, door, tool, plan, cap_s)
+        return again.model_copy(update={"house_s": again.house_s + reply.lease_s + reply.house_s})
+
+    async def _once(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
+        """The worker's reply; where it ended so that a GPU may be to blame, a probe tells before anything is judged."""
+        reply = await measure(self._services, job, door, tool, plan, cap_s)
+        if tool.rung is Rung.compile or not is_doubtful(door.device, reply):
+            return reply
+        job.progress("probing the device", 0, 0)
+        begun_s, earlier = job.begun_s, job.earlier
+        # Should the server leave meanwhile: the probe is the house's, and what is under judgement has been used.
+        ran = Amount() if reply.fault else device_amount(door.device, reply.lease_s, calls=0, work_s=reply.wall_s)
+        job.begun_s, job.earlier = None, plus(earlier, ran)
+        reply = await examined(self._services, door, reply)
+        job.begun_s, job.earlier = begun_s, earlier
+        return reply
+
+    def _trouble(self, door: Door, tool: AnyMeasuringTool) -> str:
+        """Why the GPU that a rung needs is set aside; empty if it is not, or none is needed."""
+        return "" if tool.rung is Rung.compile else self._services.health_of(door.device).trouble(door.device)
 
     async def _settled(
         self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
@@ -278,7 +333,7 @@ class Gate:
         )  # fmt: skip
         return Passage(
             rung=rung, verdict=report.verdict, summary=report.summary, report=report, refusal=None,
-            cost=cost_of(settled.charged, settled.overrun_s, reply),
+            cost=cost_of(settled.charged, settled.overrun_s, reply), company=company_of(reply),
         )  # fmt: skip
 
     async def _charged_without_result(
@@ -297,11 +352,15 @@ class Gate:
         kind: RefusalKind = "deadline" if reply.observation.get(ENDED_IT) == "deadline" else "purse"
         missing = "time before the deadline" if kind == "deadline" else "device seconds"
         why = f"{tool.name} needed more {missing} than the run has left; what it used was charged."
+        still = settled.purse.open
+        held, unit = (still.work_s, "s of work") if kind == "deadline" else (still.device_s, "device seconds")
+        if held > 0:  # by others: this hold has ended
+            why += f" {advice.held_back(held, unit)}: wait for them (job), then ask again."
         return Passage(tool.rung, None, why, None, Refusal(kind=kind, why=why, missing=missing), cost)
 
     async def _reply(self, tool: AnyMeasuringTool, door: Door, passages: list[Passage]) -> dict[str, JsonValue]:
         last = passages[-1]
-        purse, prices_s, leader = await self._services.bearings(door.run, door.environment.environment_id)
+        bearings = await self._services.bearings(door.run, door.environment.environment_id)
         standing = await self._services.standing(door)
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
@@ -317,9 +376,9 @@ class Gate:
             replayed=last.replayed,
             climbed=tuple(step_of(p) for p in passages if p.verdict is not None) if len(passages) > 1 else (),
             cost=sum_costs([p.cost for p in passages]),
-            remaining=remaining_of(purse),
-            next_steps=advice.next_steps(purse, prices_s, door.run.run_id, door.device.kind, standing, leader),
-            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(purse, prices_s),
+            remaining=remaining_of(bearings.purse),
+            next_steps=advice.next_steps(bearings, door.run.run_id, door.device.kind, standing),
+            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(bearings.purse, bearings.prices_s),
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")
@@ -327,8 +386,8 @@ class Gate:
     async def _summary(self, door: Door, last: Passage) -> str:
         """Of a precise timing also what it is against the user's own kernel: that is the gain that the user sees."""
         if last.rung is not Rung.precise or not last.passed:
-            return last.summary
+            return with_company(last.summary, last.company)
         against = await self._services.ledger.do(
             lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
         )
-        return f"{last.summary}; it is {against}" if against else last.summary
+        return with_company(f"{last.summary}; it is {against}" if against else last.summary, last.company)

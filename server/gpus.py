@@ -25,6 +25,16 @@ class Gpu(Frozen):
     """Why nothing can be measured on it; empty if it can."""
 
 
+class GpuProcess(Frozen):
+    """A process that computes on a GPU of this host, whosever it is."""
+
+    index: int
+    """Of the GPU, in CUDA order."""
+    pid: int
+    memory_mib: int
+    """0 where the driver does not tell."""
+
+
 class NoSuchDevice(Exception):
     """The device that was asked for is not in this host, or cannot be used: one sentence with what there is."""
 
@@ -35,6 +45,22 @@ def list_gpus() -> tuple[Gpu, ...]:
         if nvml is None:
             return ()
         return tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+
+
+def list_processes() -> tuple[GpuProcess, ...]:
+    """Who computes on the GPUs of this host now; nobody without a driver, or where a GPU does not tell."""
+    found: list[GpuProcess] = []
+    with _nvml() as nvml:
+        if nvml is None:
+            return ()
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError):  # one that is lost must not hide who is on the others
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                found += [
+                    GpuProcess(index=index, pid=one.pid, memory_mib=(one.usedGpuMemory or 0) >> 20)
+                    for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                ]
+    return tuple(found)
 
 
 def chosen(wish: str, gpus: Sequence[Gpu]) -> tuple[int, Gpu]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kernelgate.server.environment import cpu_model, package_version
-from kernelgate.server.gpus import Gpu, list_gpus
+from kernelgate.server.gpus import Gpu, GpuProcess, list_gpus, list_processes
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.worker.landlock import landlock_abi
 from kernelgate.tools.worker.lease import LEASE_FOLDER
@@ -65,6 +65,8 @@ class Host(Frozen):
     gpus: tuple[Gpu, ...]
     gpu_problem: str
     """Why NVML could not list the GPUs although a driver answers."""
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    """Who computes on them now."""
     driver_loaded: bool
     """Whether NVIDIA's kernel module is there, whatever NVML says."""
     programs: dict[str, str]
@@ -82,7 +84,7 @@ class Host(Frozen):
 def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
     """Look at everything once: about 0.2 s, most of it four child processes that try namespaces. Writes nothing."""
     total, free = _memory_bytes()
-    gpus, gpu_problem = _gpus()
+    gpus, processes, gpu_problem = _gpus()
     return Host(
         python=platform.python_version(),
         executable=sys.executable,
@@ -98,6 +100,7 @@ def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
         torch_cuda=_torch_cuda(),
         gpus=gpus,
         gpu_problem=gpu_problem,
+        gpu_processes=processes,
         driver_loaded=Path("/proc/driver/nvidia/version").exists(),
         programs={name: path for name in PROGRAMS if (path := _program(name))},
         landlock_abi=landlock_abi(),
@@ -109,15 +112,15 @@ def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
     )
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs, or why a driver that answers does not tell: a lost device must not keep `doctor` from the rest."""
+def _gpus() -> tuple[tuple[Gpu, ...], tuple[GpuProcess, ...], str]:
+    """The GPUs and who is on them, or why a driver that answers does not tell: `doctor` goes on with the rest."""
     nvml: Any = importlib.import_module(
         "pynvml"
     )  # only here, as a value: it is wanted for its exception, and has no types
     try:
-        return list_gpus(), ""
+        return list_gpus(), list_processes(), ""
     except nvml.NVMLError as error:
-        return (), str(error)
+        return (), (), str(error)
 
 
 def read_folder(path: Path) -> Folder:

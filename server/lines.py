@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from types import NoneType
 from typing import Any, BinaryIO, Final, cast
 
 import anyio
@@ -24,6 +25,10 @@ LONE_SURROGATE: Final = (
     "Arguments hold half of a surrogate pair (an escape like \\ud800 without its other half): such a source is not "
     "valid UTF-8. Send whole characters."
 )
+EXAMPLE: Final = '{"name": "get_task", "arguments": {"task": "softmax"}}'
+KINDS: Final[dict[type[object], str]] = {
+    dict: "an object", list: "a list", str: "text", bool: "a truth value", NoneType: "missing or null",
+}  # fmt: skip
 Answer = Callable[[SessionMessage], Awaitable[None]]
 
 
@@ -76,14 +81,34 @@ def refusal(line: bytes) -> types.JSONRPCError | types.JSONRPCResponse | None:
         why = f"The line is not valid UTF-8 (byte 0x{line[error.start]:02x} at position {error.start}); send UTF-8."
         return _error(types.PARSE_ERROR, why, _id_in(line.decode("utf-8", "replace")))
     try:
-        types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] != "json_invalid":
             why = "The line is JSON, but no JSON-RPC 2.0 message: it needs jsonrpc, method and, for an answer, an id."
             return _error(types.INVALID_REQUEST, why, _id_in(text))
         return _unparsed(text, str(first.get("ctx", {}).get("error", "invalid JSON")))
+    if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call":
+        return _misshapen(message)
     return None
+
+
+def _misshapen(call: types.JSONRPCRequest) -> types.JSONRPCError | None:
+    """What is wrong with the form of a call of a tool, which the SDK refuses without saying it; None if nothing is."""
+    params = call.params or {}
+    wrong: list[str] = []
+    if not isinstance(params.get("name"), str):
+        wrong.append(f"name must be the name of a tool, as text, and is {_kind(params.get('name'))}")
+    if not isinstance(params.get("arguments"), dict | None):
+        wrong.append(f"arguments must be an object and is {_kind(params['arguments'])}")
+    if not wrong:
+        return None
+    return _error(types.INVALID_PARAMS, f"tools/call: {'; '.join(wrong)}. For example: {EXAMPLE}.", call.id)
+
+
+def _kind(value: object) -> str:
+    """What a JSON value is, in a word."""
+    return KINDS.get(type(value), "a number")
 
 
 def _unparsed(text: str, why: str) -> types.JSONRPCError | types.JSONRPCResponse:

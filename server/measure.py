@@ -7,9 +7,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.model import Rung
 from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
+from kernelgate.server.health import Finding, finding_of, is_doubtful
 from kernelgate.server.passages import lends_hidden
 from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
@@ -18,7 +20,8 @@ from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task
 from kernelgate.tools import precise_time
 from kernelgate.tools.compile import CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
-from kernelgate.tools.kit.house import DeviceBuildFacts, ProbeFacts
+from kernelgate.tools.kit.book import ToolMistake
+from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
 
@@ -105,15 +108,21 @@ async def known_qualification(services: Services, task: Task, environment: Envir
 
 
 async def qualify(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
-    """Whether the task is sound in this environment; tried once, kept in the book, paid by the house."""
+    """Whether the task is sound in this environment; tried once, kept in the book, paid by the house.
+
+    Raises `ToolMistake` where it is not known yet and the device is set aside.
+    """
     stored = await known_qualification(services, task, environment)
     if stored is not None:
         return judge_task(task, stored)
+    if trouble := await trouble_with(services, task, device, environment):
+        raise ToolMistake(f"task {task.name} cannot be tried now: {trouble}.")
     reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)
     if reply.fault:
         # The reference could not be run: a fact about the task in this environment, not kept, so that a mended host
-        # is asked again.
-        return judge_task(task, Qualification(error=reply.fault))
+        # is asked again. Below its first line may stand what a dying process printed, our own paths among it.
+        log.info("task %s was not qualified: %s", task.name, reply.fault)
+        return judge_task(task, Qualification(error=reply.fault.partition("\n")[0]))
     facts = Qualification.model_validate_json(canonical_json(reply.facts))
     fitness = judge_task(task, facts)
     await services.ledger.do(
@@ -157,10 +166,14 @@ async def noise_floor(services: Services, door: Door) -> float:
 
 async def build_on_device(services: Services, door: Door, report: CompileReport) -> CompileReport:
     """Build a candidate that needs values by its first calls on the device, under the lease, on the house."""
+    if await trouble_with(services, door.task, door.device, door.environment):
+        return report
     reply = await _send(
         services, None, door.device, "device_build", door.task, door.candidate.files, None, lease=True,
         cap_s=DEVICE_BUILD_LIMIT_S,
     )  # fmt: skip
+    if is_doubtful(door.device, reply):
+        reply = await examined(services, door, reply)
     if reply.fault:
         return report
     facts = None if reply.facts is None else DeviceBuildFacts.model_validate_json(canonical_json(reply.facts))
@@ -179,9 +192,44 @@ async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool,
     return not reply.fault and reply.exit.kind == "finished" and reply.facts is not None
 
 
-async def probe(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> ProbeFacts:
+async def probe(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> Finding:
     """Whether a candidate is right on the smallest workload; on the house."""
     reply = await _send(services, None, device, "probe", task, files, None, lease=True, cap_s=PROBE_LIMIT_S)
-    if reply.fault or reply.facts is None:
-        return ProbeFacts(well=False, why=reply.fault or f"its process ended ({reply.exit.kind} {reply.exit.status})")
-    return ProbeFacts.model_validate_json(canonical_json(reply.facts))
+    return finding_of(reply)
+
+
+async def examined(services: Services, door: Door, reply: WorkerReply) -> WorkerReply:
+    """The reply to a doubtful call, once a probe has told of its GPU: a fault of ours where that is not well."""
+    finding = await _probe_device(services, door.task, door.device, door.environment)
+    if finding.well is not False or reply.fault:
+        return reply
+    fault = f"The GPU was not well behind it: a known good candidate failed on it too ({finding.why})."
+    return reply.model_copy(update={"fault": fault, "facts": None})
+
+
+async def trouble_with(services: Services, task: Task, device: DeviceRef, environment: Environment) -> str:
+    """Why a device takes no calls for now, for a sentence; empty if it takes them. After a while it is probed anew."""
+    known = services.health_of(device)
+    if known.is_due(services.clock.monotonic_s()):
+        # Said before the answer is there: who asks meanwhile is answered at once.
+        services.health[device.uid] = known.model_copy(update={"probed_s": services.clock.monotonic_s()})
+        await _probe_device(services, task, device, environment)
+    return services.health_of(device).trouble(device)
+
+
+async def _probe_device(services: Services, task: Task, device: DeviceRef, environment: Environment) -> Finding:
+    """Try the task's reference on a device, in a process of its own, and keep what it says of the device."""
+    finding = await probe(services, task, device, known_good(task))
+    log.info("probe of %s: %s %s", device.uid, finding.well, finding.why)
+    told = hidden.fault_told(finding.why, task, device.kind, seen=False)
+    finding = finding.model_copy(update={"why": told})
+    now = services.health_of(device).after(finding, services.clock.monotonic_s(), services.clock.utc())
+    services.health[device.uid] = now
+    if now.is_aside:
+        log.error("%s", now.trouble(device))
+    try:
+        seen: dict[str, JsonValue] = {"probe": finding.model_dump(mode="json"), "failed_in_a_row": now.failed}
+        await services.ledger.do(lambda ledger: ledger.record_observation(environment, seen))
+    except LedgerError as error:  # it is a note: what it is about does not wait for it
+        log.warning("the probe of %s was not written: %s", device.uid, error)
+    return finding

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
 from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
 from kernelgate.server import advice
@@ -17,8 +19,17 @@ from kernelgate.tools.kit.wire import WorkerReply
 from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
 
 LOG_ARTIFACT: Final = "output.log"
-LEAST_HOLD_S: Final = 0.05
-"""With less left than this a call is refused: nothing can be measured in it."""
+
+
+class Neighbour(Frozen):
+    """A process that is not ours on the GPU that was measured on."""
+
+    pid: int
+    memory_mib: int
+    """0 where the driver does not tell."""
+
+
+_NEIGHBOURS: Final = TypeAdapter(tuple[Neighbour, ...])
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,8 @@ class Passage:
     refusal: Refusal | None
     cost: Cost
     replayed: bool = False
+    company: str = ""
+    """Who else used the GPU while it was measured; the last words of its summary."""
 
     @property
     def passed(self) -> bool:
@@ -87,8 +100,8 @@ def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungRepo
 def least_of(hold: Amount) -> Amount:
     """The least of a hold for which a call is worth starting."""
     if hold.gpu_s > 0:
-        return Amount(gpu_s=min(hold.gpu_s, LEAST_HOLD_S))
-    return Amount(cpu_s=min(hold.cpu_s, LEAST_HOLD_S))
+        return Amount(gpu_s=min(hold.gpu_s, advice.LEAST_HOLD_S))
+    return Amount(cpu_s=min(hold.cpu_s, advice.LEAST_HOLD_S))
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:
@@ -144,10 +157,26 @@ def step_of(passage: Passage) -> Step:
     return Step(
         rung=passage.rung,
         verdict=passage.verdict,
-        summary=passage.summary,
+        summary=with_company(passage.summary, passage.company),
         charged_s=passage.cost.charged_s,
         replayed=passage.replayed,
     )
+
+
+def company_of(reply: WorkerReply) -> str:
+    """Who else used the GPU during a call, as the end of a sentence; empty where nobody was seen."""
+    try:
+        seen = _NEIGHBOURS.validate_python(reply.observation.get("foreign_processes", ()))
+    except ValidationError:
+        return ""
+    named = "; ".join(f"pid {one.pid}" + (f", {one.memory_mib} MiB" if one.memory_mib else "") for one in seen)
+    who = "another process" if len(seen) == 1 else f"{len(seen)} other processes"
+    return f"{who} used this GPU meanwhile: {named}" if seen else ""
+
+
+def with_company(summary: str, company: str) -> str:
+    """A summary with that at its end."""
+    return f"{summary}; {company}" if company else summary
 
 
 def samples_of(facts: TimingFacts) -> tuple[SampleInput, ...]:

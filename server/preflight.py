@@ -29,6 +29,8 @@ def make_data_folder(settings: Settings) -> None:
     folder = settings.data_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if settings.log.is_fifo():  # opening it would wait for a reader
+            raise Trouble(f"the log {settings.log} is a pipe, no file; remove it or name another folder with --data")
         settings.log.open("a", encoding="utf-8").close()
     except OSError as error:
         raise Trouble(f"the data folder {folder} cannot be used: {error.strerror}; name another with --data") from None

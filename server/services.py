@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from pydantic import JsonValue
 
+from kernelgate.budget.clock import Clock, SystemClock
 from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
@@ -17,6 +18,7 @@ from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, 
 from kernelgate.server import advice
 from kernelgate.server.endings import Endings
 from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
+from kernelgate.server.health import Health
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import is_alive, this_process
 from kernelgate.server.settings import Settings
@@ -76,6 +78,9 @@ class Services:
     catalogue: Catalogue
     measuring: dict[Rung, AnyMeasuringTool]
     harness: str
+    clock: Clock = field(default_factory=SystemClock)
+    health: dict[str, Health] = field(default_factory=dict[str, Health])
+    """Device uid → what probes said of it. It ends with the server: a restart begins with trust."""
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:
@@ -83,6 +88,10 @@ class Services:
         if device.uid not in self._runners:
             self._runners[device.uid] = SupervisorRunner(device, self.settings.data_dir / "work")
         return self._runners[device.uid]
+
+    def health_of(self, device: DeviceRef) -> Health:
+        """What probes said of a device; all is well of one that nobody had to doubt."""
+        return self.health.get(device.uid, Health())
 
     async def close(self) -> None:
         """End the workers."""
@@ -262,6 +271,7 @@ class Services:
                 ledger.purse(run.run_id),
                 self.prices_s(ledger, run, environment_id),
                 advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
+                next(iter(ledger.jobs_that_hold(run.run_id)), None),
             )
         )
 

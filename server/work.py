@@ -45,6 +45,8 @@ class Job:
     """Monotonic time at which the rung in hand began to run; None before that and while it waits for the device."""
     earlier: Amount = field(default_factory=Amount)
     """What a first try of the rung in hand used, when its hold was extended for a second one."""
+    faults: int = 0
+    """Faults of ours in the rung in hand that were tried again."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
 

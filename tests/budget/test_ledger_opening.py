@@ -1,4 +1,5 @@
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -30,6 +31,46 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_book_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotABook, match="is a folder"):
         Ledger.open(tmp_path)
+
+
+def test_a_link_to_nowhere_is_told_with_the_place_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "book.db").symlink_to(tmp_path / "moved" / "away.db")
+    with pytest.raises(
+        BookNotFound, match=r"is a link to .*moved/away\.db, which is not there; mend or remove the link"
+    ):
+        Ledger.open(tmp_path / "book.db")
+    assert not (tmp_path / "moved").exists()
+
+
+def test_links_that_lead_in_a_circle_are_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "book.db").symlink_to(tmp_path / "other.db")
+    (tmp_path / "other.db").symlink_to(tmp_path / "book.db")
+    with pytest.raises(BookNotFound, match="is a link that leads back to itself; remove it"):
+        Ledger.open(tmp_path / "book.db")
+
+
+def test_a_link_to_a_book_is_followed(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "book.db").close()
+    (tmp_path / "link.db").symlink_to(tmp_path / "book.db")
+    with Ledger.open(tmp_path / "link.db") as ledger:
+        assert ledger.head().seq == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "socket", "device"])
+def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "book.db"
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(file))
+    elif kind == "device":
+        file.symlink_to(os.devnull)
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        file.symlink_to(tmp_path / "pipe")
+    with pytest.raises(NotABook, match="is a pipe, a socket or a device, no file"):
+        Ledger.open(file)
 
 
 @pytest.mark.parametrize("content", [b"hello, I am a text file\n" * 100, b"SQLite format 2\x00" * 100, b"x"])

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from kernelgate.server.doctor import Check, Report, examine, judge, render
-from kernelgate.server.host import NAMESPACES, PACKAGES, Folder, Gpu, Host, read_folder, read_host
+from kernelgate.server.host import NAMESPACES, PACKAGES, Folder, Gpu, GpuProcess, Host, read_folder, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tools.kit.wire import Hello
 
@@ -118,6 +118,15 @@ def test_each_lack_is_found_with_its_remedy(name: str, changes: dict[str, Any], 
     found = check(name, GPU_HOST, **changes)
     assert found.state == state
     assert words in found.advice
+
+
+def test_processes_on_the_gpus_are_listed_with_what_they_take_and_without_a_gpu_nothing_is_said() -> None:
+    busy = (GpuProcess(index=0, pid=123, memory_mib=512), GpuProcess(index=1, pid=124, memory_mib=0))
+    found = check("gpu processes", GPU_HOST, gpu_processes=busy)
+    assert (found.state, found.found) == ("warn", "cuda:0: pid 123, 512 MiB; cuda:1: pid 124")
+    assert "stop them, or use another GPU" in found.advice
+    assert check("gpu processes", GPU_HOST).state == "ok"
+    assert [each.name for each in judge(LAPTOP).checks if each.name == "gpu processes"] == []
 
 
 def test_only_what_is_essential_makes_a_host_unusable() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelgate.server.environment import device_of
-from kernelgate.server.gpus import Gpu, NoSuchDevice, chosen, list_gpus
+from kernelgate.server.gpus import Gpu, GpuProcess, NoSuchDevice, chosen, list_gpus, list_processes
 
 ONE = Gpu(uuid="GPU-11aa", name="NVIDIA H200", target="sm_90", driver="580.1")
 TWO = ONE.model_copy(update={"uuid": "GPU-22bb"})
@@ -79,3 +79,27 @@ def test_the_device_of_a_run_is_found_by_its_uuid(monkeypatch: pytest.MonkeyPatc
     nvml(monkeypatch)
     device = device_of("GPU-11", threads=1, target="sm_80")
     assert (device.kind, device.index, device.uid, device.target) == ("cuda", 1, "GPU-11", "sm_90")
+
+
+def test_who_computes_on_each_gpu_is_listed_and_one_that_does_not_tell_hides_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def running(handle: int) -> list[SimpleNamespace]:
+        if handle == 0:
+            raise NVMLError("GPU is lost")
+        return [SimpleNamespace(pid=123, usedGpuMemory=512 << 20), SimpleNamespace(pid=124, usedGpuMemory=None)]
+
+    nvml(monkeypatch)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetComputeRunningProcesses", running, raising=False)
+    assert list_processes() == (
+        GpuProcess(index=1, pid=123, memory_mib=512), GpuProcess(index=1, pid=124, memory_mib=0),
+    )  # fmt: skip
+
+
+def test_without_a_driver_nobody_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> None:
+        raise NVMLError("Driver Not Loaded")
+
+    nvml(monkeypatch)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", no_driver)
+    assert list_processes() == ()

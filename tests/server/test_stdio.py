@@ -141,6 +141,9 @@ def arguments(text: str) -> bytes:
     )
 
 
+LISTED = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"list_tasks","arguments":[1]}}'
+
+
 @pytest.mark.parametrize(
     ("line", "number", "words"),
     [
@@ -150,8 +153,9 @@ def arguments(text: str) -> bytes:
         (arguments('"')[:-3], 7, "cannot be read as JSON"),
         (b'{"id": "a-b", nonsense', "a-b", "cannot be read as JSON"),
         (b"{}", None, "no JSON-RPC 2.0 message"),
+        (LISTED, 7, "arguments must be an object and is a list"),
     ],
-    ids=["raw-byte", "deep", "long-integer", "cut-off", "text-id", "no-message"],
+    ids=["raw-byte", "deep", "long-integer", "cut-off", "text-id", "no-message", "no-object"],
 )
 def test_a_line_that_is_no_message_is_answered_under_its_id_and_the_next_one_is_served(
     tmp_path: Path, line: bytes, number: int | str | None, words: str
@@ -200,13 +204,13 @@ def test_a_server_that_ends_takes_its_children_along_and_its_hold_is_released(
             server.stdin.close()
         else:
             server.send_signal(how)
-        server.wait(timeout=10)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped: its parent may be busy
         assert gone(children, within_s=5), "children are left"
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        ledger.sweep(is_alive)
-        assert ledger.open_holds(run_id) == ()
-        assert ledger.job(reply["job_id"]).state in ("lost", "cancelled")
-        assert ledger.purse(run_id).open.device_s == 0
+        with Ledger.open(tmp_path / "ledger.db") as ledger:
+            ledger.sweep(is_alive)
+            assert ledger.open_holds(run_id) == ()
+            assert ledger.job(reply["job_id"]).state in ("lost", "cancelled")
+            assert ledger.purse(run_id).open.device_s == 0
     assert audit(tmp_path / "ledger.db").ok
 
 
@@ -238,6 +242,17 @@ def serve_and_fail(data_dir: Path) -> str:
 def test_a_ledger_that_is_no_ledger_is_one_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("this is a shopping list, not a database, and long enough to be read as one")
     assert "not a SQLite database" in serve_and_fail(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "server.log"])
+def test_a_pipe_in_the_place_of_a_file_is_one_clear_sentence_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert "is a pipe" in serve_and_fail(tmp_path)
+
+
+def test_a_ledger_that_is_a_link_to_nowhere_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").symlink_to(tmp_path / "gone.db")
+    assert "gone.db, which is not there" in serve_and_fail(tmp_path)
 
 
 def test_a_ledger_of_a_newer_version_is_left_alone_with_one_clear_sentence(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from kernelgate.budget.model import Rung
 from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
+from kernelgate.server.neighbours import Watch
 from kernelgate.server.passages import lends_hidden
 from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
@@ -79,7 +80,11 @@ async def _send(
         hidden=plan is not None and lends_hidden(plan) and hidden.exist_on(task, device.kind),
     )
 
+    watch = Watch(device)
+
     def on_progress(progress: Progress) -> None:
+        if progress.stage != WAITING:
+            watch.look()
         if job is not None:
             waits = progress.stage == WAITING
             job.begun_s = None if waits else job.begun_s or time.monotonic()
@@ -91,7 +96,8 @@ async def _send(
         if job.cancel_wanted:
             return _cancelled(request)
     try:
-        return await services.runner(device).run(request, on_progress)
+        reply = await services.runner(device).run(request, on_progress)
+        return reply.model_copy(update={"observation": {**reply.observation, **watch.told()}})
     finally:
         if job is not None:
             job.request_id = None

@@ -25,6 +25,8 @@ MAX_CUDA_CALLS: Final = 12
 """On a GPU the pool holds inputs for most calls of a block, and 24 pairs of 12 calls told ±0.3 %."""
 POOL_ENTRIES: Final = 3
 """Inputs that a block rotates over, so that no call sees the values of the one before."""
+LEAST_SHARE: Final = 0.05
+"""Of the time that the referee saw of a call, so much is its own whatever the error of that clock."""
 VERIFY_SHARE: Final = 1 / 3
 """Share of candidate blocks whose outputs are compared, drawn secretly; the first always is."""
 
@@ -70,12 +72,18 @@ class WorkloadTiming(Frozen):
             median(pair.baseline.outside_us) / (median(pair.candidate.outside_us) + hidden_us) for pair in self.pairs
         )
 
-    def unclaimed_us(self) -> float:
-        """Time of a candidate's call that its own clock leaves out and the referee's sees, beyond the baseline's.
+    def candidate_outside_us(self) -> float:
+        """Median time of a candidate call by the referee's clock, µs."""
+        return median([median(pair.candidate.outside_us) for pair in self.pairs])
 
-        Both sides' outside times hold putting the answer in place; their own clocks do not.
-        """
-        return median([_gap_us(pair.candidate) - _gap_us(pair.baseline) for pair in self.pairs])
+    def most_by_outside(self, confidence: float) -> Bounds | None:
+        """Of the largest ratio that the referee's clock allows, its error taken off the candidate's calls."""
+        error_us = self.prepared.outside_error_us if self.prepared is not None else 0.0
+        ratios: list[float] = []
+        for pair in self.pairs:
+            seen_us = median(pair.candidate.outside_us)
+            ratios.append(median(pair.baseline.outside_us) / max(seen_us - error_us, LEAST_SHARE * seen_us))
+        return median_bounds(ratios, confidence)
 
     def bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by own clocks."""
@@ -84,10 +92,6 @@ class WorkloadTiming(Frozen):
     def outside_bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by the referee's clock."""
         return median_bounds(self.outside_ratios(), confidence)
-
-
-def _gap_us(block: Block) -> float:
-    return median(block.outside_us) - median(block.samples_us)
 
 
 def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:

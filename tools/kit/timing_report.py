@@ -160,18 +160,17 @@ def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
 
 
 def forged(timing: WorkloadTiming) -> str:
-    """How the referee's clock contradicts a claim, with both numbers of a public workload; empty if it does not."""
-    # By the middle of all pairs: a bound that single pairs decide is pushed aside by claiming too much in those.
-    if len(timing.pairs) < FEWEST_PAIRS:
-        return ""
-    gap_us = timing.unclaimed_us()
-    error_us = timing.prepared.outside_error_us if timing.prepared is not None else 0.0
-    if gap_us <= error_us + FORGED_SHARE * timing.candidate_us():
+    """How the referee's clock contradicts a claim, with both numbers of a public workload; empty if it does not.
+
+    A claimed gain beyond all that the referee's clock allows: its interval, and its own error taken off each call.
+    """
+    own, allowed = timing.bounds(0.95), timing.most_by_outside(0.95)
+    if own is None or allowed is None or own.median <= allowed.high * (1 + FORGED_SHARE):
         return ""
     if timing.workload.held_out:
         return "on a hidden workload its own clock contradicts the referee's"
-    outside = timing.candidate_us() + gap_us
-    return f"its own clock says {timing.candidate_us():,.0f} µs a call, the referee's {outside:,.0f} µs"
+    claimed_us, outside_us = timing.candidate_us(), timing.candidate_outside_us()
+    return f"its own clock says {claimed_us:,.0f} µs a call, the referee's {outside_us:,.0f} µs"
 
 
 def unseen_work(timing: WorkloadTiming) -> str:

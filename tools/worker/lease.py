@@ -139,12 +139,13 @@ class Lease:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; -1 if there is none."""
+    """When a process started, in clock ticks since boot; -1 if there is none, or it is dead and only not reaped."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return -1
-    return int(text.rpartition(")")[2].split()[19])
+    fields = text.rpartition(")")[2].split()
+    return -1 if fields[0] in "ZX" else int(fields[19])
 
 
 def this_process(pid: int) -> Process:

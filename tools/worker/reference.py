@@ -269,7 +269,7 @@ def _smallest_that_fits(
         try:
             code = _executed(task, workload, overrides)
             sizes = _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES)
-        except Exception as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
+        except BaseException as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
             failure = f"{type(error).__name__}: {error}"
             if isinstance(error, MemoryError | RuntimeError) and _is_out_of_memory(error):
                 unmade = overrides
@@ -291,7 +291,7 @@ def _bytes_unmade(task: Task, workload: str, overrides: dict[str, Override], dev
         with FakeTensorMode(allow_non_fake_inputs=True):
             code = _executed(task, workload, overrides)
             sizes = _measured(code, task.weight_seed, device, available, available)
-    except Exception:  # noqa: BLE001  the task's own code; its first failure is what is told
+    except BaseException:  # noqa: BLE001  the task's own code; its first failure is what is told
         return 0
     return sizes.inputs_bytes + sizes.outputs_bytes
 
@@ -305,5 +305,7 @@ def _as_task_error(workload: str, where: str) -> Generator[None, None, None]:
         raise
     except Unsupported as error:
         raise TaskError(f"workload {workload}, {where}: {error}") from error
-    except Exception as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # a reference may raise what it likes, SystemExit too
         raise TaskError(f"workload {workload}, {where} raised {type(error).__name__}: {error}") from error

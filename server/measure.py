@@ -83,7 +83,7 @@ async def _send(
     watch = Watch(device)
 
     def on_progress(progress: Progress) -> None:
-        if progress.stage != WAITING:
+        if lease and progress.stage != WAITING:
             watch.look()
         if job is not None:
             waits = progress.stage == WAITING

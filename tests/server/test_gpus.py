@@ -30,7 +30,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch, *, mode: int = 0, mig: int | None = No
         nvmlDeviceGetHandleByIndex=lambda index: index, nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}{handle}", nvmlDeviceGetName=lambda handle: "NVIDIA H200",
         nvmlSystemGetDriverVersion=lambda: "580.1", nvmlDeviceGetComputeMode=lambda handle: mode if handle else 0,
-        nvmlDeviceGetMigMode=mig_mode,
+        nvmlDeviceGetMigMode=mig_mode, nvmlDeviceGetComputeRunningProcesses=lambda handle: [],
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", fake)
 

@@ -1,5 +1,6 @@
 """Other people's processes on the GPU: said at the end of what was measured beside them, and kept with it."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from fakes import FakeRunner
 from going_well import PUBLIC, built, correct, qualified, steady, timed
 from live_server import forward
 from mcp import Client
+from synthetic import noisy, timing
 from test_own_kernel import precise_summary, settings_with_own_kernel
 
 from kernelgate.budget.ledger import Ledger
@@ -69,6 +71,32 @@ async def test_the_summary_of_the_rung_that_had_company_ends_with_it_and_the_boo
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         rows = ledger.query("SELECT facts_json FROM observations WHERE result_id IS NOT NULL")
     assert any('"foreign_processes":[{"memory_mib":512,"pid":123}]' in row["facts_json"] for row in rows)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("company", [True, False])
+async def test_a_clock_that_company_may_have_disturbed_accuses_nobody(tmp_path: Path, *, company: bool) -> None:
+    rng = random.Random(3)
+    contradicted = timing(noisy(rng, 1000, 0.01), noisy(rng, 200, 0.01), 24, true_candidate_us=noisy(rng, 900, 0.01))
+
+    def answer(request: WorkerRequest) -> WorkerReply:
+        reply = beside_another(request)
+        if request.procedure != "quick_time":
+            return reply
+        return timed(request, contradicted, observation=reply.observation if company else {})
+
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    async with Client(build(lambda: open_services(settings, runners={"cpu": FakeRunner(answer)}))) as client:
+        await client.call_tool("start_run", {"task": "softmax"})
+        arguments = {"run_id": "r1", "source": forward("return x"), "up_to": "quick_time"}
+        reply = await client.call_tool("compile", arguments)
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        purse, verdicts = ledger.purse("r1"), [result.verdict.value for result in ledger.results("c1")]
+    assert purse.open.device_s == 0
+    assert ("suspicious" in verdicts) != company
+    assert reply.is_error == company
+    assert (SAID in str(reply.content)) == company
+    assert (purse.settled.quick_calls == 0) == company, "a fault of ours costs nothing"
 
 
 @pytest.mark.anyio

@@ -220,7 +220,7 @@ def against_itself(host: Host) -> dict[str, Any]:
                 say(
                     f"      {name} {ratio['workload']}: own {own}"
                     f" outside {ratio['outside_ratio']} [{ratio['outside_low']}, {ratio['outside_high']}]"
-                    f" {ratio['candidate_us']:.1f} µs"
+                    f" {ratio['candidate_us']} µs"
                 )
     return found
 

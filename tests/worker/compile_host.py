@@ -89,7 +89,7 @@ class CompileHost:
         assert answer["op"] == "done", answer.get("error")
         facts = None if answer["facts"] is None else CompileFacts.model_validate_json(json.dumps(answer["facts"]))
         ended = ChildExit.model_validate(answer["exit"])
-        cache = self._state_dir / "cache" / candidate.digest / "triton"
+        cache = self._state_dir / "cache" / "cpu" / candidate.digest / "triton"
         log = (scratch / "log").read_text(errors="replace")
         return Outcome(facts, ended, judge(facts, ended, CompilePlan()), cache, log, answer["progress"])
 
@@ -113,7 +113,7 @@ def _conduct(request: dict[str, Any]) -> dict[str, Any]:
     from kernelgate.tools.worker import builder, candidate, frames
     from kernelgate.tools.worker.folders import caches_of
 
-    cache = caches_of(request["state_dir"], request["digest"]).triton
+    cache = caches_of(request["state_dir"], DeviceRef.model_validate(request["device"]), request["digest"]).triton
     cache.mkdir(parents=True, exist_ok=True)
     start = {key: request[key] for key in ("scratch", "device", "language")} | {"mode": "trace", "cache": str(cache)}
     (candidate_end, builder_end), (near, far) = socket.socketpair(), socket.socketpair()

@@ -115,7 +115,7 @@ class TraceBuilder:
     def kernels(self) -> tuple[Kernel, ...]:
         """Read what is in the candidate's cache; meanwhile, for a GPU, it builds what a first launch would."""
         self._progress("read binaries", 0, 0)
-        cache = caches_of(self._request.state_dir, self._request.digest).triton
+        cache = caches_of(self._request.state_dir, self.device, self._request.digest).triton
         with ThreadPoolExecutor(1) as beside:
             future = beside.submit(binaries.read_kernels, cache)
             if self.device.kind == "cuda":

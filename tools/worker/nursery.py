@@ -136,7 +136,7 @@ class Nursery:
 
     async def referee(self) -> tuple[Conductor, Path]:
         """Fork the referee; remove its scratch when it has ended."""
-        caches = caches_of(str(self._state_dir), "")
+        caches = caches_of(str(self._state_dir), self._roles.device, "")
         make_caches(caches, self._host.uid)
         scratch = self.scratches.make(self._host.uid)
         control, theirs = socket.socketpair()
@@ -204,7 +204,7 @@ class Nursery:
         return await spawn(plan, self._children)
 
     def _caches_of(self, request: Envelope) -> Caches:
-        caches = caches_of(request.state_dir, request.digest or "unnamed")
+        caches = caches_of(request.state_dir, self._roles.device, request.digest or "unnamed")
         make_caches(caches, self._host.uid, shared_cache(self._state_dir))
         return caches
 

@@ -1,7 +1,7 @@
 """Turns what a GPU host wrote into docs/measurements/gpu_candidate_cost.json.
 
-`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt`, from `gpu_host.py`, `kernelbench_run.py`
-and what `kernelgate demo` printed there.
+`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt SERVER_RUN.json`, from `gpu_host.py`,
+`kernelbench_run.py`, what `kernelgate demo` printed there, and `server_run.py`.
 """
 
 import json
@@ -19,7 +19,7 @@ from kernelgate.server.environment import package_version
 
 COMMAND = (
     "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json;"
-    " kernelgate demo --device cuda:0 > DIR/demo.txt"
+    " kernelgate demo --device cuda:0 > DIR/demo.txt; python tests/gpu/server_run.py DIR/server_run.json"
 )
 
 
@@ -54,6 +54,8 @@ def figures(host: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, i
     for each in problems:
         if "source_to_quick_s" in each:
             found[f"source_to_quick_s_{each['problem']}"] = each["source_to_quick_s"]
+            charged = [step["charged_s"] for step in each["climbed"] if step["rung"] in ("check", "quick")]
+            found[f"check_quick_lease_s_{each['problem']}"] = sum(charged)
     found["kernelbench_problems_tried"] = len(problems)
     found["kernelbench_problems_refused"] = sum("refused" in each for each in problems)
     timed = [each for each in problems if (each.get("precise") or {}).get("status") == "ok"]
@@ -72,11 +74,31 @@ def demo_figures(printed: str) -> dict[str, int | float]:
     return dict(zip(names, map(float, (took[1], *triton.groups())), strict=True))
 
 
-def main(host_file: str, problems_file: str, demo_file: str) -> None:
+def server_figures(steps: dict[str, Any]) -> dict[str, int | float]:
+    """Several agents at once, and inline CUDA."""
+    found: dict[str, int | float] = {}
+    if steps.get("agents", {}).get("ok"):
+        agents = steps["agents"]
+        found["agents_at_once"] = agents["agents"]
+        found["agents_lease_busy_share"] = agents["busy_share"]
+        found["agents_source_to_quick_s_median"] = statistics.median(agents["source_to_quick_s"])
+    if steps.get("inline_cuda", {}).get("ok"):
+        found["inline_cuda_source_to_quick_s"] = steps["inline_cuda"]["first"]["seconds"]
+        found["inline_cuda_known_failure_s"] = steps["inline_cuda"]["broken_again"]["seconds"]
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def without_places(raw: Any) -> Any:
+    """The same readings without the folders of the host in texts: only the names of files stay."""
+    return json.loads(re.sub(r"(?<![\w.:/])/(?:[\w.+-]+/)+", "…/", json.dumps(raw, ensure_ascii=False)))
+
+
+def main(host_file: str, problems_file: str, demo_file: str, server_file: str) -> None:
     """Read, compute, write."""
     host = json.loads(Path(host_file).read_text(encoding="utf-8"))
     problems = json.loads(Path(problems_file).read_text(encoding="utf-8"))
     demo = Path(demo_file).read_text(encoding="utf-8")
+    server = json.loads(Path(server_file).read_text(encoding="utf-8"))
     seen = host["environment"]
     driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
     written = MeasurementFile(
@@ -87,8 +109,11 @@ def main(host_file: str, problems_file: str, demo_file: str) -> None:
             device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
             torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
         ),
-        figures=figures(host, problems) | demo_figures(demo),
-        raw={"gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems, "demo": demo},
+        figures=figures(host, problems) | demo_figures(demo) | server_figures(server),
+        raw=without_places({
+            "gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems, "demo": demo,
+            "server_run": server,
+        }),
     )  # fmt: skip
     (FOLDER / "gpu_candidate_cost.json").write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
 

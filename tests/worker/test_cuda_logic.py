@@ -123,7 +123,7 @@ def take(self, index, output):
     late.append((self, index, output))
     real(self, index, torch.zeros_like(output))
 def finish():
-    time.sleep(0.003)
+    time.sleep(0.05)
     while late:
         real(*late.pop())
 handover.Handover.take = take

@@ -32,6 +32,14 @@ def test_the_class_says_on_which_side_of_one_the_interval_lies(
     assert report.low <= report.ratio <= report.high
 
 
+@pytest.mark.parametrize(("margin", "expected"), [(0.0, Verdict.clearly_slower), (0.1, Verdict.undecided)])
+def test_what_two_processes_may_differ_by_is_not_clearly_slower(margin: float, expected: Verdict) -> None:
+    rng = random.Random(2)
+    found = timing(noisy(rng, 900, 0.005), noisy(rng, 945, 0.005), PAIRS)
+    facts = TimingFacts(timings=(found,), ceilings=CEILINGS, margin=margin)
+    assert judge(facts, FINISHED, QuickPlan()).verdict is expected
+
+
 def test_the_score_is_the_ratio_with_its_interval() -> None:
     found = score(classify(600))
     assert found is not None

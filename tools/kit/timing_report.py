@@ -36,6 +36,8 @@ class TimingFacts(Frozen):
 
     timings: Annotated[tuple[WorkloadTiming, ...], BeforeValidator(as_tuple)] = ()
     ceilings: Ceilings | None = None
+    margin: float = 0.0
+    """What two processes of the device may differ by for reasons beside their work."""
     fault: Fault | None = None
     """While loading."""
 

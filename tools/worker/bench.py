@@ -203,7 +203,7 @@ class RefereeBench:
             if side == "baseline":
                 outside.extend(self._baseline_row(ready, order, refresh=True)[1])
                 continue
-            outcome = self._candidate_row(ready, order, verify=verify)
+            outcome = self._candidate_row(ready, order, verify=verify and not beyond)
             if isinstance(outcome, Fault):
                 return outcome
             _, seen, found = outcome
@@ -375,7 +375,7 @@ class RefereeBench:
             return too_early("block")
         ran, walls_us = outcome
         comparison = row.judge(ran, seed)
-        return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(walls_us), comparison
+        return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(row.usual(walls_us)), comparison
 
     def _baseline_row(
         self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False

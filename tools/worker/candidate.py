@@ -27,6 +27,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
 from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
+from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
 from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
@@ -116,6 +117,8 @@ class Child:
             self._cuda = CudaSide()
             self._borrower = self._cuda.borrower
         apply_policy(question.precision, question.threads)
+        if self._start.device.kind == "cpu" and self._start.mode == "run":
+            take_place(question.threads)
         self.load()
         return protocol.Done()
 

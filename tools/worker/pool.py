@@ -117,6 +117,12 @@ class InputPool:
             self.entries.append(entry)
         return Lend(replace=replace, parcel=loan.parcel, entries=tuple(descriptions)), loan
 
+    def private_answers(self, entry: PoolEntry) -> Loan:
+        """Buffers like an entry's answers, of the same kind of memory, which nobody is given."""
+        loan = self._lender.lend((), list(entry.answers.values()))
+        loan.close_descriptor()
+        return loan
+
     def refill(self, drawn: Drawn, expected: object) -> bool:
         """Put other inputs into the memory of the only entry, and poison its answers anew.
 

@@ -10,6 +10,8 @@ import torch
 from kernelgate.tools.worker import memory
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
+from kernelgate.tools.worker.lending import Loan
+from kernelgate.tools.worker.placement import leave_place, take_place
 from kernelgate.tools.worker.pool import InputPool
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.signals import Around, CallSignals, conducted_here, round_trip_us
@@ -39,7 +41,9 @@ class ReadyWorkload:
     expected: Any
     """An answer of the reference: the form of all answers."""
     places: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
-    """The baseline's own answer buffers: its answers are never in lent memory."""
+    """The baseline's own answer buffers: of the same kind of memory, so that a copy costs the same, but never given."""
+    loans: list[Loan] = field(default_factory=list[Loan])
+    """They keep those buffers alive."""
 
     round_trip_us: float = field(default_factory=round_trip_us)
     """What is taken off the time of a call, on both sides."""
@@ -48,7 +52,9 @@ class ReadyWorkload:
         """Answer buffers of the baseline for entries that have none."""
         for index, entry in enumerate(self.pool.entries):
             if index not in self.places:
-                self.places[index] = {path: torch.empty_like(answer) for path, answer in entry.answers.items()}
+                loan = self.pool.private_answers(entry)
+                self.loans.append(loan)
+                self.places[index] = dict(zip(entry.answers, loan.tensors, strict=True))
 
     def further_inputs(self, calls: int) -> list[Drawn]:
         """Inputs that the pool lacks for a block of so many calls, as far as memory allows."""
@@ -69,6 +75,7 @@ class ReadyWorkload:
         handover = Handover(self.places)
         seed = secret.getrandbits(31)
         restore = built.before_call(seed)
+        threads = torch.get_num_threads()
 
         def work(signals: CallSignals) -> list[int]:
             def before() -> None:
@@ -80,10 +87,16 @@ class ReadyWorkload:
                 signals.done()
 
             reseed(seed)
-            return time_calls(built.module, pool, order, before, after)
+            take_place(threads)
+            try:
+                return time_calls(built.module, pool, order, before, after)
+            finally:
+                leave_place(threads)
 
         def at_ready(position: int) -> None:
             if refresh:
+                for answer in self.places[order[position]].values():
+                    answer.zero_()  # as a candidate's are poisoned: from another core than the one that writes next
                 self.pool.entries[order[position]].refresh(secret, lambda: self.held.draw("original"))
 
         _, walls_us = conducted_here(work, len(order), Around(at_ready))

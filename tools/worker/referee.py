@@ -29,6 +29,7 @@ from kernelgate.tools.worker.cuda_timing import CudaTimer
 from kernelgate.tools.worker.heap import give_freed_memory_back
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
+from kernelgate.tools.worker.placement import leave_place
 from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.sealed import Sealed
 from kernelgate.tools.worker.timing import apply_policy
@@ -138,6 +139,8 @@ class Referee:
             torch.cuda.empty_cache()
         self._digest = digest
         apply_policy(task.precision, device.threads)
+        if device.kind == "cpu":
+            leave_place(device.threads)
         try:
             self._house = House(reference.hold(task, torch_device(device), device.kind))
         except (TaskError, DoesNotFit) as error:

@@ -28,7 +28,7 @@ class TimedRow:
     """The calls of a row, in an order that only the referee knows.
 
     In a verified row one call, drawn secretly, gets inputs of another distribution of the task: what is right only on
-    the values that are usually timed is wrong there.
+    the values that are usually timed is wrong there. In a row of a single call it is the only one.
     """
 
     def __init__(
@@ -55,6 +55,10 @@ class TimedRow:
             entry.replace(self._ready.held.draw(self._distribution))
         else:
             entry.refresh(self._secret, self._usual)
+
+    def usual(self, of_each: Sequence[float]) -> list[float]:
+        """Of some numbers, one for each call, those of the usual inputs: others may take another time."""
+        return [number for position, number in enumerate(of_each) if position != self._odd]
 
     def judge(self, ran: Ran, seed: int) -> Comparison | None:
         """What became of inputs and, in a verified row, outputs; the inputs are of the usual kind again afterwards."""

@@ -20,7 +20,7 @@ GO: Final = b"g"
 DONE: Final = b"d"
 T = TypeVar("T")
 _BESIDE: Final = ThreadPoolExecutor(1, thread_name_prefix="beside")
-"""One thread for all rows, started with the first: a new one would start its own team of torch threads each time."""
+"""One thread for all rows, started with the first."""
 ROUNDS: Final = 40
 """Hand-overs that are measured; takes about 3 ms."""
 
@@ -75,9 +75,10 @@ def _signalled(sock: socket.socket, expected: bytes) -> bool:
 
 
 def conducted_here(work: Callable[["CallSignals"], T], calls: int, around: Around) -> tuple[T, list[float]]:
-    """Conduct calls that a thread of this process makes, as if another process made them.
+    """Make calls in this thread and have another one conduct them, as if this were another process.
 
-    The baseline is timed so: it waits, wakes up and hands over as the candidate does.
+    The baseline is timed so: it waits, wakes up and hands over as the candidate does, on a first thread as well, whose
+    heap is another than that of further ones.
     """
     ours, theirs = socket.socketpair()
     side = _SideHere(theirs)
@@ -86,15 +87,11 @@ def conducted_here(work: Callable[["CallSignals"], T], calls: int, around: Aroun
         side.noted.release()
         around.at_done(position)
 
-    def make() -> T:
-        # Closed with it: a failure must not leave us waiting for a signal.
-        with theirs:
-            return work(side)
-
     with ours:
-        made = _BESIDE.submit(make)
-        walls_us = conduct(ours, calls, Around(around.at_ready, at_done))
-        return made.result(), walls_us
+        conducted = _BESIDE.submit(conduct, ours, calls, Around(around.at_ready, at_done))
+        with theirs:  # closed with the work: a failure must not leave the other waiting for a signal
+            made = work(side)
+        return made, conducted.result()
 
 
 class CallSignals:

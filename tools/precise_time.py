@@ -11,7 +11,7 @@ from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.arguments import PromotionArgs
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.failures import Failure
-from kernelgate.tools.kit.pairing import WorkloadTiming, measure_pairs, prepare
+from kernelgate.tools.kit.pairing import WorkloadTiming, margin_of, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import (
@@ -111,6 +111,7 @@ def measure(bench: Bench, plan: PrecisePlan) -> TimingFacts:
         return TimingFacts(fault=fault)
     chosen = sorted(bench.workloads(held_out=plan.held_out), key=lambda workload: workload.held_out)
     timings: list[WorkloadTiming] = []
+    margin = margin_of(bench.device.kind)
     for index, workload in enumerate(chosen):
         bench.progress("timing", index, len(chosen))
         timing = prepare(bench, workload)
@@ -119,12 +120,12 @@ def measure(bench: Bench, plan: PrecisePlan) -> TimingFacts:
             if timing.fault is not None or timing.wrong is not None:
                 break
             timing = measure_pairs(bench, timing, look, deadline_s)
-            if len(timing.pairs) < look or certain(timing, plan.floor):
+            if len(timing.pairs) < look or certain(timing, max(plan.floor, margin)):
                 break
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break
-    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings())
+    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=margin)
 
 
 def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> PreciseReport:
@@ -173,7 +174,7 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
     clocks = [b for b in outside if b is not None]
     outside_whole = combined(clocks) if len(clocks) == len(outside) else None
     whole = combined([Bounds(r.ratio, r.low, r.high) for r in shown])
-    floor = max(plan.floor, LEAST_FLOOR)
+    floor = max(plan.floor, facts.margin, LEAST_FLOOR)
     verdict = class_at_look(combined(strict), outside_whole, floor)
     worst = min(shown, key=lambda r: r.ratio)
     return PreciseReport(

@@ -9,7 +9,7 @@ from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import RungArgs
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.pairing import BLOCK_US, WorkloadTiming, measure_pairs, prepare
+from kernelgate.tools.kit.pairing import BLOCK_US, WorkloadTiming, margin_of, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.timing_report import (
     TimingFacts,
@@ -32,8 +32,6 @@ CUDA_PAIRS: Final = 6
 CUDA_BLOCK_US: Final = 2_000.0
 """On a GPU pairs scatter by some 0.2 %: fewer and shorter blocks will do. The least and the greatest of six values
 give a 96.9 % interval for the median."""
-CPU_MARGIN: Final = 0.10
-"""On the CPU the baseline as its own candidate read up to 9 % slower: another process has other pages and caches."""
 CONFIDENCE: Final = 0.95
 WORKLOAD_CAP_S: Final = 4.0
 
@@ -83,7 +81,8 @@ def measure(bench: Bench, plan: QuickPlan) -> TimingFacts:
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break
-    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=0.0 if cuda else CPU_MARGIN)
+    margin = margin_of(bench.device.kind)
+    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=margin)
 
 
 def judge(facts: TimingFacts | None, exit_: ChildExit, plan: QuickPlan) -> QuickReport:

@@ -23,6 +23,9 @@ MAX_CALLS: Final = 32
 """Bounds the samples that a frame must carry: 192 pairs of four workloads are about half of it."""
 MAX_CUDA_CALLS: Final = 12
 """On a GPU the pool holds inputs for most calls of a block, and 24 pairs of 12 calls told ±0.3 %."""
+CPU_MARGIN: Final = 0.10
+"""On the CPU the baseline as its own candidate read up to 12 % slower and 9 % faster, for as long as its process lived:
+another process has other pages and caches. No interval over its pairs holds that."""
 POOL_ENTRIES: Final = 3
 """Inputs that a block rotates over, so that no call sees the values of the one before."""
 LEAST_SHARE: Final = 0.05
@@ -92,6 +95,11 @@ class WorkloadTiming(Frozen):
     def outside_bounds(self, confidence: float) -> Bounds | None:
         """Of the ratio by the referee's clock."""
         return median_bounds(self.outside_ratios(), confidence)
+
+
+def margin_of(device: DeviceKind) -> float:
+    """What two processes on a device may differ by for reasons beside their work."""
+    return CPU_MARGIN if device == "cpu" else 0.0
 
 
 def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:

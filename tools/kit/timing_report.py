@@ -52,7 +52,8 @@ class WorkloadRatio(Frozen):
     high: float
     """95 % interval."""
     outside_ratio: float | None = None
-    """The same by the referee's clock, which a candidate cannot touch; None if too few pairs."""
+    """The same by the referee's clock, which a candidate cannot touch, less what a hand-over may hide; None if too few
+    pairs. On the CPU `ratio` is by that clock too."""
     outside_low: float | None = None
     outside_high: float | None = None
     candidate_us: float | None = None

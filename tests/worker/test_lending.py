@@ -192,3 +192,20 @@ def test_another_process_cannot_kill_the_lender_by_truncation() -> None:
     assert done.returncode != -signal.SIGBUS
     assert float(loan.tensors[0].sum()) == 1 << 16
     loan.close_descriptor()
+
+
+def test_which_answer_buffers_count_is_drawn_anew_with_each_poisoning() -> None:
+    pool = InputPool(MemfdLender(), random.Random(3), sets=3)
+    question, loan = pool.add([Drawn([torch.randn(8)], (0,))] * 2, torch.empty(4), replace=True)
+    assert [len(entry.answers) for entry in question.entries] == [3, 3]
+    indices = [place.index for entry in question.entries for places in entry.answers for place in places]
+    assert len(set(indices)) == 6, "no two share memory"
+    entry, secret = pool.entries[0], random.Random(5)
+    chosen = set()
+    for _ in range(40):
+        entry.poison(secret)
+        assert entry.answers is entry.sets[entry.chosen]
+        assert all(bool(places[""].isnan().all()) for places in entry.sets)
+        chosen.add(entry.chosen)
+    assert chosen == {0, 1, 2}
+    loan.close_descriptor()

@@ -61,7 +61,7 @@ import time
 
 child = sys.modules["kernelgate.tools.worker." + "candidate"]
 signals = sys.modules["kernelgate.tools.worker." + "signals"]
-done = signals.CallSignals.done
+done, returned = signals.CallSignals.done, signals.CallSignals.returned
 HERE = []
 
 
@@ -72,6 +72,7 @@ def await_go(self, real=signals.CallSignals.await_go):
 
 signals.CallSignals.await_go = await_go
 signals.CallSignals.done = lambda self: None
+signals.CallSignals.returned = lambda self: HERE[1]
 
 
 def fake(forward, pool, order, before, after, clock=None):
@@ -79,6 +80,7 @@ def fake(forward, pool, order, before, after, clock=None):
     for index in order:
         arguments, named = pool[index]
         before()
+        HERE[1:] = [returned(HERE[0])]
         done(HERE[0])
         until = time.perf_counter() + 0.002
         while time.perf_counter() < until:

@@ -1,5 +1,6 @@
 """The referee's view of one call: implements `kernelgate.tools.kit.bench.Bench` over a candidate's process."""
 
+import dataclasses
 import random
 import time
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from kernelgate.tools.worker.control import House as House
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
 from kernelgate.tools.worker.lookout import Lookout, too_early
-from kernelgate.tools.worker.pool import InputPool
+from kernelgate.tools.worker.pool import ANSWER_SETS, InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.rows import TimedRow, beyond_windows, claims_of
@@ -48,6 +49,8 @@ REMEMBERED_BYTES: Final = 64 << 20
 
 class RefereeBench:
     """One call on one candidate. See `Bench` for what its methods promise."""
+
+    _answer_sets = ANSWER_SETS
 
     def __init__(
         self,
@@ -68,7 +71,6 @@ class RefereeBench:
         self._comparisons = 0
         self._busy = Busy()
         self._beyond = (0.0, 0.0)
-        """Of the last calls: see `beyond_windows`."""
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
         self._previous: dict[str, list[torch.Tensor]] = {}
@@ -130,7 +132,7 @@ class RefereeBench:
         expected = held.expect(drawn.arguments, seed)
         if pool is None or not pool.refill(drawn, expected):
             self._comparisons = 1
-            pool = self._pool = InputPool(self._lender, self._secret)
+            pool = self._pool = InputPool(self._lender, self._secret, self._answer_sets)
             fault = self._lend(pool, [drawn], expected, replace=True)
             if fault is not None:
                 return fault
@@ -158,7 +160,7 @@ class RefereeBench:
         held.require_memory(entries)
         drawn = [held.draw("original") for _ in range(entries)]
         expected = held.expect(drawn[0].arguments, self._secret.getrandbits(31))
-        pool = self._pool = InputPool(self._lender, self._secret)
+        pool = self._pool = InputPool(self._lender, self._secret, self._answer_sets)
         ready = ReadyWorkload(held, pool, limit, expected=expected)
         fault = self._lend(ready.pool, drawn, expected, replace=True)
         if fault is not None:
@@ -184,10 +186,7 @@ class RefereeBench:
         )  # fmt: skip
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
-        """Time calls on the prepared workload, no pool entry twice in a row of calls where memory allows that.
-
-        By our clock alone: what the candidate says of its time is not used.
-        """
+        """Time calls by our clock alone, no pool entry twice in a row of calls where memory allows that."""
         ready = self._ready
         if ready is None:
             raise RuntimeError("block() needs a prepared workload: call prepare() first")
@@ -352,7 +351,8 @@ class RefereeBench:
         self._let_run()
         built = held.built
         question = protocol.Run(order=tuple(order), seed=seed, reseed=built.reseed, restore=built.restore)
-        answer = self._candidate.run(stage, question, around)
+        place = None if self._pool is None else self._pool.places_of(order)
+        answer = self._candidate.run(stage, question, dataclasses.replace(around, place=place))
         self._hold_still()
         if not isinstance(answer, Fault):
             self._beyond = beyond_windows(before, self._busy, answer[1], self._device.threads)

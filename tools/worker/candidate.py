@@ -72,7 +72,7 @@ class Child:
         self._model: Any = None
         self._restorer: Restorer | None = None
         self._pool: dict[int, Arguments] = {}
-        self._places: dict[int, dict[str, torch.Tensor]] = {}
+        self._places: dict[int, list[dict[str, torch.Tensor]]] = {}
         self._weights: tuple[torch.Tensor, ...] = ()
         self._lent: list[tuple[torch.Tensor, ...]] = []
         self._cuda: CudaSide | None = None
@@ -170,7 +170,7 @@ class Child:
         for entry in question.entries:
             index = len(self._pool)
             self._pool[index] = call_arguments(decode(entry.inputs, lent))
-            self._places[index] = {place.path: lent[place.index] for place in entry.answers}
+            self._places[index] = [{place.path: lent[place.index] for place in places} for places in entry.answers]
         return protocol.Done()
 
     def _run(self, question: protocol.Run) -> protocol.Ran:
@@ -185,7 +185,7 @@ class Child:
 
         def after(index: int, output: object) -> None:
             # The answer first: what is not in place when the referee's clock stops does not count.
-            handover.take(index, output)
+            handover.take(index, output, self._signals.returned())
             self._signals.done()
 
         samples = time_calls(self._model, self._pool, question.order, before, after)

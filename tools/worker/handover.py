@@ -1,6 +1,6 @@
 """Putting a forward's output into the buffers made for it, and describing it: the same code on both sides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,14 +16,14 @@ _Described = tuple[str, type, torch.dtype | None, tuple[int, ...], tuple[int, ..
 class Handover:
     """Takes outputs call by call; of each pool entry the last one counts."""
 
-    def __init__(self, places: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
-        """`places`: pool entry → path of an output → the buffer for it."""
+    def __init__(self, places: Mapping[int, Sequence[Mapping[str, torch.Tensor]]]) -> None:
+        """`places`: pool entry → sets of path of an output → the buffer for it."""
         self._places = places
         self._last: dict[int, list[_Described]] = {}
 
-    def take(self, entry: int, output: object) -> None:
-        """Copy an output into its buffers where shape and dtype agree."""
-        places = self._places[entry]
+    def take(self, entry: int, output: object, chosen: int = 0) -> None:
+        """Copy an output into the buffers of a set where shape and dtype agree."""
+        places = self._places[entry][chosen]
         described: list[_Described] = []
         # The usual answer is one tensor; it need not go through the generator.
         pairs = (("", output),) if type(output) is torch.Tensor else islice(leaves(output), MAX_OUTPUTS)

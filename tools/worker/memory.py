@@ -40,7 +40,7 @@ def call_bytes(inputs: int, outputs: int, weights: int) -> int:
     Inputs are held privately and lent; outputs are expected, lent, and made on either side; weights lie in both
     modules and, while they are handed over, in the parcel.
     """
-    return 2 * inputs + 4 * outputs + 3 * weights + CALL_OVERHEAD_BYTES
+    return 2 * inputs + 6 * outputs + 3 * weights + CALL_OVERHEAD_BYTES
 
 
 def cuda_call_bytes(inputs: int, outputs: int, weights: int) -> int:
@@ -53,7 +53,7 @@ def cuda_call_bytes(inputs: int, outputs: int, weights: int) -> int:
 
 def candidate_bytes(inputs: int, outputs: int, weights: int) -> int:
     """Of that, what an honest candidate's process maps: what it is lent, its answer, its module."""
-    return inputs + 2 * outputs + 2 * weights
+    return inputs + 4 * outputs + 2 * weights
 
 
 def available_bytes(device: str = "cpu") -> int:

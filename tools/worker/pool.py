@@ -17,6 +17,9 @@ from kernelgate.tools.worker.structure import decode, encode, leaves, replaced
 
 PIECE_ROWS: Final = 64 << 20
 """So much is compared at a time, in words or sampled lines."""
+ANSWER_SETS: Final = 3
+"""Of buffers on the CPU: an answer made in place is in the right place once in three times, so that the median call
+copies it as the baseline does."""
 _SAMPLE_WORDS: Final = 8
 _STRIPE_WORDS: Final = 128
 """A quick look compares one random cache line of each KiB: spoiling inputs to slow a baseline needs more than that."""
@@ -30,11 +33,18 @@ class PoolEntry:
     """Private: what the lent memory must still hold after a call."""
     lent: Any
     """The same nesting over lent memory."""
-    answers: dict[str, torch.Tensor]
-    """Lent, by path of the output."""
+    sets: list[dict[str, torch.Tensor]]
+    """Lent buffers for the answers, by path of the output."""
+    chosen: int
+    """Into which of them the next answer goes: nobody else knows before it is made."""
     poisons: dict[str, Poison]
     node: Node
     """What the candidate was told of its arguments."""
+
+    @property
+    def answers(self) -> dict[str, torch.Tensor]:
+        """The buffers that count."""
+        return self.sets[self.chosen]
 
     @property
     def lent_tensors(self) -> list[torch.Tensor]:
@@ -53,10 +63,12 @@ class PoolEntry:
         for mine, lent in zip(self.drawn.tensors, self.lent_tensors, strict=True):
             storage_bytes(lent).copy_(storage_bytes(mine))
 
-    def poison(self) -> None:
-        """Fill the lent answer buffers with their secret pattern."""
-        for path, answer in self.answers.items():
-            self.poisons[path].fill(answer)
+    def poison(self, secret: random.Random) -> None:
+        """Fill the lent answer buffers with their secret pattern, and choose anew which will count."""
+        for places in self.sets:
+            for path, answer in places.items():
+                self.poisons[path].fill(answer)
+        self.chosen = secret.randrange(len(self.sets))
 
     def refresh(self, secret: random.Random, redraw: Callable[[], Drawn]) -> None:
         """Give the entry values that nobody has seen; where that takes drawing all inputs again, they are."""
@@ -78,9 +90,10 @@ class PoolEntry:
 class InputPool:
     """Entries that both sides read; made anew, in new memory, for each comparison and each prepared workload."""
 
-    def __init__(self, lender: Lender, secret: random.Random) -> None:
-        """Empty."""
+    def __init__(self, lender: Lender, secret: random.Random, sets: int = 1) -> None:
+        """Empty. With several sets of answer buffers, an answer that was made in place is in the wrong place."""
         self._lender = lender
+        self._sets = sets
         self._secret = secret
         self._loans: list[Loan] = []
         self.entries: list[PoolEntry] = []
@@ -98,30 +111,39 @@ class InputPool:
             return len(copied) - 1
 
         nodes = [encode(one.arguments, place) for one in drawn]
-        blanks = [leaf for _ in drawn for _, leaf in wanted]
+        blanks = [leaf for _ in range(len(drawn) * self._sets) for _, leaf in wanted]
         loan = self._lender.lend(copied, blanks)
         self._loans.append(loan)
         descriptions: list[Entry] = []
         for number, (one, node) in enumerate(zip(drawn, nodes, strict=True)):
-            first = len(copied) + number * len(wanted)
-            places = tuple(AnswerPlace(path=path, index=first + i) for i, (path, _) in enumerate(wanted))
-            descriptions.append(Entry(inputs=node, answers=places))
+            first = len(copied) + number * self._sets * len(wanted)
+            sets = tuple(
+                tuple(AnswerPlace(path=path, index=first + s * len(wanted) + i) for i, (path, _) in enumerate(wanted))
+                for s in range(self._sets)
+            )
+            descriptions.append(Entry(inputs=node, answers=sets))
             entry = PoolEntry(
                 drawn=one,
                 lent=decode(node, loan.tensors),
-                answers={p.path: loan.tensors[p.index] for p in places},
+                sets=[{p.path: loan.tensors[p.index] for p in places} for places in sets],
+                chosen=0,
                 poisons={path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted},
                 node=node,
             )
-            entry.poison()
+            entry.poison(self._secret)
             self.entries.append(entry)
         return Lend(replace=replace, parcel=loan.parcel, entries=tuple(descriptions)), loan
 
-    def private_answers(self, entry: PoolEntry) -> Loan:
+    def private_answers(self, entry: PoolEntry) -> tuple[Loan, list[dict[str, torch.Tensor]]]:
         """Buffers like an entry's answers, of the same kind of memory, which nobody is given."""
-        loan = self._lender.lend((), list(entry.answers.values()))
+        loan = self._lender.lend((), [answer for places in entry.sets for answer in places.values()])
         loan.close_descriptor()
-        return loan
+        tensors = iter(loan.tensors)
+        return loan, [{path: next(tensors) for path in places} for places in entry.sets]
+
+    def places_of(self, order: Sequence[int]) -> Callable[[int], int]:
+        """Position of a call in a row → the set of buffers that its answer goes into."""
+        return lambda position: self.entries[order[position]].chosen
 
     def refill(self, drawn: Drawn, expected: object) -> bool:
         """Put other inputs into the memory of the only entry, and poison its answers anew.
@@ -140,7 +162,7 @@ class InputPool:
         entry.drawn = drawn
         entry.put_back()
         entry.poisons = {path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted.items()}
-        entry.poison()
+        entry.poison(self._secret)
         return True
 
     def variant(self, redraw: Callable[[], Drawn]) -> Drawn:

@@ -91,11 +91,15 @@ class AnswerPlace(Frozen):
     index: int = Field(ge=0)
 
 
+Places: TypeAlias = Annotated[tuple[AnswerPlace, ...], BeforeValidator(as_tuple)]
+
+
 class Entry(Frozen):
     """One entry of the input pool."""
 
     inputs: Node
-    answers: Annotated[tuple[AnswerPlace, ...], BeforeValidator(as_tuple)]
+    answers: Annotated[tuple[Places, ...], BeforeValidator(as_tuple)]
+    """Sets of buffers. Into which one an answer goes is told when its forward has returned."""
 
 
 class Load(Frozen):

@@ -40,7 +40,7 @@ class ReadyWorkload:
     """Most entries."""
     expected: Any
     """An answer of the reference: the form of all answers."""
-    places: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict[int, dict[str, torch.Tensor]])
+    places: dict[int, list[dict[str, torch.Tensor]]] = field(default_factory=dict[int, list[dict[str, torch.Tensor]]])
     """The baseline's own answer buffers: of the same kind of memory, so that a copy costs the same, but never given."""
     loans: list[Loan] = field(default_factory=list[Loan])
     """They keep those buffers alive."""
@@ -52,9 +52,8 @@ class ReadyWorkload:
         """Answer buffers of the baseline for entries that have none."""
         for index, entry in enumerate(self.pool.entries):
             if index not in self.places:
-                loan = self.pool.private_answers(entry)
+                loan, self.places[index] = self.pool.private_answers(entry)
                 self.loans.append(loan)
-                self.places[index] = dict(zip(entry.answers, loan.tensors, strict=True))
 
     def further_inputs(self, calls: int) -> list[Drawn]:
         """Inputs that the pool lacks for a block of so many calls, as far as memory allows."""
@@ -83,7 +82,7 @@ class ReadyWorkload:
                 signals.await_go()
 
             def after(index: int, output: object) -> None:
-                handover.take(index, output)
+                handover.take(index, output, signals.returned())
                 signals.done()
 
             reseed(seed)
@@ -95,17 +94,22 @@ class ReadyWorkload:
 
         def at_ready(position: int) -> None:
             if refresh:
-                for answer in self.places[order[position]].values():
-                    answer.zero_()  # as a candidate's are poisoned: from another core than the one that writes next
+                # As a candidate's are poisoned: from another core than the one that writes next.
+                for answer in (answer for places in self.places[order[position]] for answer in places.values()):
+                    answer.zero_()
                 self.pool.entries[order[position]].refresh(secret, lambda: self.held.draw("original"))
 
-        _, walls_us = conducted_here(work, len(order), Around(at_ready))
+        def place(position: int) -> int:
+            return secret.randrange(len(self.places[order[position]]))
+
+        _, walls_us = conducted_here(work, len(order), Around(at_ready, place=place))
         return self.outside_us(walls_us)
 
 
 def entries_that_fit(held: HeldWorkload) -> int:
     """How many pool entries memory allows; at least one."""
-    each = 2 * held.sizes.inputs_bytes + 4 * held.sizes.outputs_bytes
+    sets = 8 if held.device == "cpu" else 4  # three of either side, what is made, what is expected
+    each = 2 * held.sizes.inputs_bytes + sets * held.sizes.outputs_bytes
     most = POOL_BYTES if held.device == "cpu" else CUDA_POOL_BYTES
     room = min(most, memory.available_bytes(held.device) // 4)
     return max(1, min(MAX_ENTRIES, room // max(each, 1)))

@@ -50,7 +50,7 @@ class TimedRow:
     def _at_ready(self, position: int) -> None:
         """Give the entry of a call values that nobody has seen, last: what can be read can be computed from."""
         entry = self._ready.pool.entries[self._order[position]]
-        entry.poison()
+        entry.poison(self._secret)
         if position == self._odd:
             entry.replace(self._ready.held.draw(self._distribution))
         else:

@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from kernelgate.tools.kit.statistics import median
 
 READY: Final = b"r"
 GO: Final = b"g"
+RETURNED: Final = b"t"
 DONE: Final = b"d"
+PLACES: Final = b"123456789"
+"""Which of the sets of buffers an answer goes into."""
 T = TypeVar("T")
 _BESIDE: Final = ThreadPoolExecutor(1, thread_name_prefix="beside")
 """One thread for all rows, started with the first."""
@@ -38,6 +41,8 @@ class Around:
     computed from them before the clock runs."""
     at_done: Callable[[int], None] = nothing
     """Right after it has said that the call is done."""
+    place: Callable[[int], int] | None = None
+    """Which set of buffers the answer goes into; told once `forward` has returned. None where that is not asked."""
 
 
 class OutOfTurn(Exception):
@@ -56,6 +61,10 @@ def conduct(sock: socket.socket, calls: int, around: Around) -> list[float]:
         around.at_ready(position)
         start = time.perf_counter_ns()
         sock.sendall(GO)
+        if around.place is not None:
+            if not _signalled(sock, RETURNED):
+                break
+            sock.sendall(PLACES[around.place(position) :][:1])
         if not _signalled(sock, DONE):
             break
         walls_us.append((time.perf_counter_ns() - start) / 1e3)
@@ -88,7 +97,7 @@ def conducted_here(work: Callable[["CallSignals"], T], calls: int, around: Aroun
         around.at_done(position)
 
     with ours:
-        conducted = _BESIDE.submit(conduct, ours, calls, Around(around.at_ready, at_done))
+        conducted = _BESIDE.submit(conduct, ours, calls, replace(around, at_done=at_done))
         with theirs:  # closed with the work: a failure must not leave the other waiting for a signal
             made = work(side)
         return made, conducted.result()
@@ -107,8 +116,13 @@ class CallSignals:
         if self._conn.recv(1) != GO:
             raise SystemExit(0)
 
+    def returned(self) -> int:
+        """Say that `forward` has returned, and hear into which set of buffers its answer goes."""
+        self._conn.sendall(RETURNED)
+        return max(0, PLACES.find(self._conn.recv(1)))
+
     def done(self) -> None:
-        """Say that the call has returned."""
+        """Say that the answer is in place."""
         self._conn.sendall(DONE)
 
 
@@ -125,15 +139,17 @@ class _SideHere(CallSignals):
 
 
 def round_trip_us() -> float:
-    """What `GO` and `DONE` cost beside the call, µs: the lower quartile of some, between threads of this process.
+    """What the signals of a call cost beside it, two there and two back, µs: the lower quartile of some.
 
-    The lower one, so that what is taken off a candidate's time is never too much.
+    Between threads of this process. The lower one, so that what is taken off a call is never too much.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
 
         def echo() -> None:
             while theirs.recv(1):
+                theirs.sendall(RETURNED)
+                theirs.recv(1)
                 theirs.sendall(DONE)
 
         echoing = threading.Thread(target=echo, daemon=True)
@@ -141,8 +157,9 @@ def round_trip_us() -> float:
         rounds_us: list[float] = []
         for _ in range(ROUNDS):
             start = time.perf_counter_ns()
-            ours.sendall(GO)
-            ours.recv(1)
+            for signal in (GO, PLACES[:1]):
+                ours.sendall(signal)
+                ours.recv(1)
             rounds_us.append((time.perf_counter_ns() - start) / 1e3)
         ours.shutdown(socket.SHUT_WR)
         echoing.join()

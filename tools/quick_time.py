@@ -9,7 +9,7 @@ from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.arguments import RungArgs
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.pairing import BLOCK_US, WorkloadTiming, margin_of, measure_pairs, prepare
+from kernelgate.tools.kit.pairing import WorkloadTiming, margin_of, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.timing_report import (
     TimingFacts,
@@ -29,9 +29,9 @@ LIMIT_S: Final = 20.0
 PAIRS: Final = 10
 """Ten pairs give a 97.9 % interval for the median: the second and the ninth value."""
 CUDA_PAIRS: Final = 6
-CUDA_BLOCK_US: Final = 2_000.0
-"""On a GPU pairs scatter by some 0.2 %: fewer and shorter blocks will do. The least and the greatest of six values
-give a 96.9 % interval for the median."""
+"""On a GPU pairs scatter by some 0.2 %: fewer will do. The least and the greatest of six give a 96.9 % interval."""
+QUICK_BLOCK_US: Final = 2_000.0
+"""A first opinion is content with shorter blocks than a verdict."""
 CONFIDENCE: Final = 0.95
 WORKLOAD_CAP_S: Final = 4.0
 
@@ -68,8 +68,7 @@ def measure(bench: Bench, plan: QuickPlan) -> TimingFacts:
     fault = bench.load()
     if fault is not None:
         return TimingFacts(fault=fault)
-    cuda = bench.device.kind == "cuda"
-    pairs, block_us = (plan.cuda_pairs, CUDA_BLOCK_US) if cuda else (plan.pairs, BLOCK_US)
+    pairs = plan.cuda_pairs if bench.device.kind == "cuda" else plan.pairs
     public = bench.workloads(held_out=False)
     chosen = public if len(public) < 2 else (public[0], public[-1])
     timings: list[WorkloadTiming] = []
@@ -77,7 +76,7 @@ def measure(bench: Bench, plan: QuickPlan) -> TimingFacts:
         bench.progress("timing", index, len(chosen))
         timing = prepare(bench, workload)
         if timing.fault is None:
-            timing = measure_pairs(bench, timing, pairs, time.perf_counter() + WORKLOAD_CAP_S, block_us)
+            timing = measure_pairs(bench, timing, pairs, time.perf_counter() + WORKLOAD_CAP_S, QUICK_BLOCK_US)
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from kernelgate.tools.kit.statistics import median
+from kernelgate.tools.worker.placement import take_place
 
 READY: Final = b"r"
 GO: Final = b"g"
@@ -138,15 +139,17 @@ class _SideHere(CallSignals):
         self.noted.acquire()
 
 
-def round_trip_us() -> float:
+def round_trip_us(threads: int) -> float:
     """What the signals of a call cost beside it, two there and two back, µs: the lower quartile of some.
 
-    Between threads of this process. The lower one, so that what is taken off a call is never too much.
+    Between threads of this process, placed as the sides of a call are (`threads` of the run; 0: anywhere). The lower
+    one, so that what is taken off a call is never too much.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
 
         def echo() -> None:
+            take_place(threads)
             while theirs.recv(1):
                 theirs.sendall(RETURNED)
                 theirs.recv(1)

@@ -186,7 +186,11 @@ def test_half_a_surrogate_pair_in_a_call_is_that_calls_error_and_a_whole_pair_is
 
 @pytest.mark.parametrize(
     "how",
-    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL, None],
+    [
+        *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGTERM, signal.SIGINT)),
+        signal.SIGKILL,
+        None,
+    ],
     ids=lambda how: str(how),
 )
 def test_a_server_that_ends_takes_its_children_along_and_its_hold_is_released(

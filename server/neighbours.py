@@ -1,6 +1,7 @@
 """Other people's processes on a GPU while something is measured: they slow it down, and no clock of ours would say why.
 
-Asked here and not in the supervisor: NVML starts a thread, and a process with a second thread must not fork.
+Asked here and not in the supervisor: with NVML kept open there no call began any more on an H200 host, most likely for
+a thread of NVML's own, and a process with a second thread must not fork.
 """
 
 import os

@@ -178,8 +178,8 @@ class RefereeBench:
             return ran
         candidate_us = mean_us(ran[1])
         self._ready = ready
-        first, _ = self._baseline_row(ready, list(range(entries)))
-        warm, _ = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
+        first = self._baseline_row(ready, list(range(entries)))
+        warm = self._baseline_row(ready, rotation(warm_calls(mean_us(first)), entries))
         return Prepared(
             workload=held.facts, prepare_s=prepare_s, candidate_us=candidate_us, baseline_us=mean_us(warm),
             hand_over_us=self._hand_over_us(ready),
@@ -200,7 +200,7 @@ class RefereeBench:
             entries = len(ready.pool.entries)
             order = self._secret.sample(range(entries), min(entries, calls - len(outside)))
             if side == "baseline":
-                outside.extend(self._baseline_row(ready, order, refresh=True)[1])
+                outside.extend(self._baseline_row(ready, order, refresh=True))
                 continue
             outcome = self._candidate_row(ready, order, verify=verify and not beyond)
             if isinstance(outcome, Fault):
@@ -377,13 +377,10 @@ class RefereeBench:
         comparison = row.judge(ran, seed)
         return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(row.usual(walls_us)), comparison
 
-    def _baseline_row(
-        self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False
-    ) -> tuple[list[float], list[float]]:
+    def _baseline_row(self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False) -> Sequence[float]:
         """The reference on the lent inputs, by our clock; the candidate stands still."""
         self._hold_still()
-        walls_us = list(ready.time_baseline(order, self._secret, refresh=refresh))
-        return walls_us, walls_us
+        return ready.time_baseline(order, self._secret, refresh=refresh)
 
     def _grow(self, ready: ReadyWorkload, calls: int) -> Fault | None:
         """More pool entries, so that no call of a block sees inputs that the block had before."""

@@ -65,13 +65,13 @@ class Lease:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
-        self._write(LeaseNote(holder=this_process(os.getpid()), residents=self.residents()))
+        self._write(LeaseNote(holder=this_process(os.getpid()), residents=self._residents()))
         return True
 
     def list_resident(self, pid: int) -> None:
         """Note a referee that keeps memory on the device; only while the lease is held."""
         resident = this_process(pid)
-        others = [known for known in self.residents() if known != resident]
+        others = [known for known in self._residents() if known != resident]
         self._write(LeaseNote(holder=this_process(os.getpid()), residents=(*others, resident)))
 
     def release(self) -> None:
@@ -79,7 +79,7 @@ class Lease:
         if not self.held:
             return
         try:
-            self._write(LeaseNote(residents=self.residents()))
+            self._write(LeaseNote(residents=self._residents()))
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
@@ -96,7 +96,7 @@ class Lease:
         finally:
             os.close(descriptor)
 
-    def residents(self) -> tuple[Process, ...]:
+    def _residents(self) -> tuple[Process, ...]:
         """Processes of any server that keep memory on the device and are alive; only while the lease is held."""
         known = _parse(os.pread(self._descriptor, _NOTE_LIMIT_BYTES, 0)).residents
         return tuple(process for process in known if process.alive)

@@ -3,6 +3,7 @@
 from itertools import count
 from pathlib import Path
 
+from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused, Settled
@@ -150,3 +151,9 @@ class Scenario:
             if rung is to:
                 break
         return candidate
+
+
+def purse_adds_up(book: Scenario) -> bool:
+    report = audit(book.path)
+    assert report.ok, report.findings
+    return report.head == book.ledger.head()

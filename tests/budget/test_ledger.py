@@ -2,11 +2,20 @@ import stat
 from pathlib import Path
 
 import pytest
-from book_scenario import ACCOUNT, ENVIRONMENT, TARGET, TASK, Scenario, result_input, run_request, sample_inputs
+from book_scenario import (
+    ACCOUNT,
+    ENVIRONMENT,
+    TARGET,
+    TASK,
+    Scenario,
+    purse_adds_up,
+    result_input,
+    run_request,
+    sample_inputs,
+)
 from pydantic import ValidationError
 
 from kernelgate.budget.artifacts import ArtifactGone
-from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import HoldClosed, IdempotencyConflict, UnknownId
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
 from kernelgate.budget.outcomes import Refused, Replayed
@@ -14,17 +23,6 @@ from kernelgate.budget.reads import RunClosed
 from kernelgate.budget.records import ArtifactInput, ResultInput
 from kernelgate.budget.runs import UnknownRule
 from kernelgate.tasks.model import Candidate, sha256_hex
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Scenario:
-    return Scenario(tmp_path / "book.db")
-
-
-def purse_adds_up(book: Scenario) -> bool:
-    report = audit(book.path)
-    assert report.ok, report.findings
-    return report.head == book.ledger.head()
 
 
 def test_a_new_book_is_private_to_its_owner(book: Scenario) -> None:

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 from book_scenario import ACCOUNT, OWNER, Scenario, result_input
 
@@ -8,11 +6,6 @@ from kernelgate.budget.errors import UnknownId
 from kernelgate.budget.jobs import JobEnded
 from kernelgate.budget.model import Amount, Rung
 from kernelgate.budget.records import JobRequest, Owner
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Scenario:
-    return Scenario(tmp_path / "book.db")
 
 
 def nobody(pid: int, start_s: float) -> bool:

@@ -3,23 +3,11 @@
 from pathlib import Path
 
 import pytest
-from book_scenario import ENVIRONMENT, TASK, Scenario, result_input
+from book_scenario import ENVIRONMENT, TASK, Scenario, purse_adds_up, result_input
 
-from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import HoldClosed
 from kernelgate.budget.model import HOUSE, Amount, Budget, Rung
 from kernelgate.budget.outcomes import Extended, Refused
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Scenario:
-    return Scenario(tmp_path / "book.db")
-
-
-def purse_adds_up(book: Scenario) -> bool:
-    report = audit(book.path)
-    assert report.ok, report.findings
-    return report.head == book.ledger.head()
 
 
 def test_what_was_measured_above_the_hold_is_the_houses(book: Scenario) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, model_validator
 
 from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
-from kernelgate.tasks.model import Frozen
+from kernelgate.tasks.model import DeviceKind, Frozen
 from kernelgate.tools.kit.arguments import RungArgs
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.pairing import WorkloadTiming, margin_of, measure_pairs, prepare
@@ -30,7 +30,7 @@ PAIRS: Final = 10
 """Ten pairs give a 97.9 % interval for the median: the second and the ninth value."""
 CUDA_PAIRS: Final = 6
 """On a GPU pairs scatter by some 0.2 %: fewer will do. The least and the greatest of six give a 96.9 % interval."""
-QUICK_BLOCK_US: Final = 2_000.0
+QUICK_BLOCK_US: Final[dict[DeviceKind, float]] = {"cpu": 2_000.0, "cuda": 1_000.0}
 """A first opinion is content with shorter blocks than a verdict."""
 CONFIDENCE: Final = 0.95
 WORKLOAD_CAP_S: Final = 4.0
@@ -76,7 +76,8 @@ def measure(bench: Bench, plan: QuickPlan) -> TimingFacts:
         bench.progress("timing", index, len(chosen))
         timing = prepare(bench, workload)
         if timing.fault is None:
-            timing = measure_pairs(bench, timing, pairs, time.perf_counter() + WORKLOAD_CAP_S, QUICK_BLOCK_US)
+            block_us = QUICK_BLOCK_US[bench.device.kind]
+            timing = measure_pairs(bench, timing, pairs, time.perf_counter() + WORKLOAD_CAP_S, block_us)
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break

@@ -1,5 +1,7 @@
 """What is made of wall clocks on a GPU: numbers in, numbers out."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from kernelgate.tools.worker.cuda_timing import (
     OUTSIDE_SLACK_US,
     Pace,
     Row,
+    Side,
     Surroundings,
     block_lengths,
     outside_us,
@@ -58,18 +61,44 @@ def test_the_time_of_a_call_is_never_nothing() -> None:
     assert outside_us(rows(-70.0), AROUND, None) > 0
 
 
-def test_the_sleep_outlasts_the_slower_side() -> None:
+def paced(**enqueue_us: float) -> Pace:
+    """After a first block of each side, which loads its kernels, and one more, of nine calls each."""
     pace = Pace()
-    pace.note("baseline", 9, 450.0, covered=True)
-    pace.note("candidate", 9, 1_800.0, covered=True)
-    assert pace.sleep_us(9) > 1_800.0
+    for side, block_us in enqueue_us.items():
+        pace.note(cast("Side", side), 9, 1e6, covered=False)
+        pace.note(cast("Side", side), 9, block_us, covered=True)
+    return pace
+
+
+def test_the_sleep_outlasts_the_slower_side() -> None:
+    assert 1_800.0 < paced(baseline=450.0, candidate=1_800.0).sleep_us(9) < 5_000.0
+    assert paced(baseline=450.0, candidate=9e6).sleep_us(9) == MOST_SLEEP_US
+
+
+def test_a_first_block_that_loads_its_kernels_lengthens_no_sleep() -> None:
+    pace = Pace()
+    before_us = pace.sleep_us(9)
+    pace.note("candidate", 9, 9e6, covered=False)
+    assert pace.sleep_us(9) == before_us
+
+
+def test_a_single_slow_block_lengthens_no_sleep() -> None:
+    pace = paced(candidate=450.0)
+    pace.note("candidate", 9, 450.0, covered=True)
+    before_us = pace.sleep_us(9)
     pace.note("candidate", 9, 9e6, covered=True)
-    assert pace.sleep_us(9) == MOST_SLEEP_US
+    assert pace.sleep_us(9) == before_us
+
+
+def test_a_block_that_was_not_covered_is_measured_again_behind_a_longer_sleep() -> None:
+    pace = paced(baseline=450.0, candidate=450.0)
+    before_us = pace.sleep_us(9)
+    pace.note("candidate", 9, 450.0, covered=False)
+    assert pace.sleep_us(9) > before_us
 
 
 def test_a_side_that_waits_for_the_device_itself_is_not_waited_for() -> None:
-    pace = Pace()
-    pace.note("baseline", 9, 450.0, covered=True)
+    pace = paced(baseline=450.0, candidate=450.0)
     for _ in range(HOPELESS):
         pace.note("candidate", 9, 9e6, covered=False)
     assert pace.hopeless("candidate")

@@ -77,15 +77,18 @@ async def test_another_source_never_gets_it(runner: SupervisorRunner, tmp_path: 
     assert children(runner) == 2, "the newer one took its place"
 
 
-async def test_a_compile_starts_the_process_of_the_check_where_the_device_is_free(
+async def test_a_compile_starts_the_processes_of_the_next_two_rungs_where_the_device_is_free(
     runner: SupervisorRunner, tmp_path: Path
 ) -> None:
     built = await call(runner, tmp_path, WHO, "main", procedure="compile")
     assert built.fault == ""
     assert built.lease_s == 0, "the house pays"
-    checked = await call(runner, tmp_path, WHO, "main", procedure="check_correctness")
-    assert checked.facts is not None
-    assert checked.facts[0]["warm"]  # type: ignore[index, call-overload]  # as the candidate answers
+    assert children(runner) == 2
+    for procedure in ("check_correctness", "quick_time"):
+        reply = await call(runner, tmp_path, WHO, "main", procedure=procedure)
+        assert reply.facts is not None
+        assert reply.facts[0]["warm"]  # type: ignore[index, call-overload]  # as the candidate answers
+    assert children(runner) == 1, "the check found the next one started and made no further"
 
 
 async def test_a_compile_starts_nothing_where_others_hold_the_device(runner: SupervisorRunner, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
+from kernelgate.tools.worker.comparing import PLACES, Places
 from kernelgate.tools.worker.construct import construction
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.control import Control as Control
@@ -41,8 +42,6 @@ from kernelgate.tools.worker.structure import leaves, tensors_in
 
 PROFILED_US: Final = 50_000.0
 """A profile covers about so much work, at least one call."""
-COMPARED_IN_PLACE: Final = 3
-"""So many comparisons of a workload share their memory: making and mapping it anew can cost more than the rest."""
 REMEMBERED_BYTES: Final = 64 << 20
 """Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
@@ -68,7 +67,7 @@ class RefereeBench:
         self._stopped = False
         self._constructed = ""
         self._ready: ReadyWorkload | None = None
-        self._comparisons = 0
+        self._places: Places | None = None
         self._busy = Busy()
         self._beyond = (0.0, 0.0)
         self._pool: InputPool | None = None
@@ -111,15 +110,10 @@ class RefereeBench:
         return answer if isinstance(answer, Fault) else None
 
     def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """One forward on fresh secret inputs, in the memory of the last comparison or, every third time, in fresh one.
-
-        In the same memory an answer that was kept by the address of its inputs is wrong; in fresh memory a pointer is.
-        """
+        """One forward on fresh secret inputs; see `comparing` for the memory that it is made in."""
         held = self._held(workload)
-        again = self._comparisons % COMPARED_IN_PLACE and self._constructed == workload and held.fits()
-        pool = self._pool if again else None
-        self._comparisons += 1
-        if pool is None:
+        index = self._places.take(self._secret) if self._places and self._constructed == workload else None
+        if index is None:
             fault = self._forget()
             if fault is not None:
                 return fault
@@ -130,23 +124,38 @@ class RefereeBench:
         drawn = held.draw(distribution)
         seed = self._secret.getrandbits(31)
         expected = held.expect(drawn.arguments, seed)
-        if pool is None or not pool.refill(drawn, expected):
-            self._comparisons = 1
-            pool = self._pool = InputPool(self._lender, self._secret, self._answer_sets)
-            fault = self._lend(pool, [drawn], expected, replace=True)
-            if fault is not None:
-                return fault
+        pool = self._pool
+        if index is None or pool is None or not pool.refill(index, drawn, expected):
+            outcome = self._lend_to_compare(held, drawn, expected, distribution)
+            if isinstance(outcome, Fault):
+                return outcome
+            pool, index = outcome, 0
+        entry = pool.entries[index]
         lookout = Lookout(self._secret, pool)
-        ran = self._run("forward", held, [0], seed, Around(at_done=lambda _: lookout.look(0)))
+        ran = self._run("forward", held, [index], seed, Around(at_done=lambda _: lookout.look(index)))
         if isinstance(ran, Fault):
             return ran
         if lookout.changed():
             return too_early("forward")
         question = Question(self._task, workload, distribution, expected, self._previous.get(workload, []))
         self._remember(workload, expected)
-        if pool.entries[0].changed():
+        if entry.changed():
             return mutated(question)
-        return judge_answer(question, pool.entries[0], claims_of(ran[0], 0))
+        return judge_answer(question, entry, claims_of(ran[0], index))
+
+    def _lend_to_compare(
+        self, held: HeldWorkload, drawn: Drawn, expected: object, distribution: Distribution
+    ) -> InputPool | Fault:
+        """A pool whose first entry holds these inputs."""
+        pool = self._pool = InputPool(self._lender, self._secret, self._answer_sets)
+        entries = PLACES if held.fits(PLACES) else 1
+        others = [held.draw(distribution) for _ in range(entries - 1)]
+        fault = self._lend(pool, [drawn, *others], expected, replace=True)
+        if fault is not None:
+            return fault
+        self._places = Places(entries, again=held.fits())
+        self._places.take(self._secret)
+        return pool
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
         """Lend a pool, make the first calls and some warm ones on both sides."""
@@ -269,7 +278,7 @@ class RefereeBench:
 
     def _forget(self) -> Fault | None:
         """Let go of the input pool that is lent now: the next one is made in new memory."""
-        self._ready = self._pool = None
+        self._ready = self._pool = self._places = None
         return None
 
     def _held(self, workload: str) -> HeldWorkload:

@@ -1,6 +1,6 @@
 """What a bench needs beside the candidate: whoever holds the processes, and what outlives the call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kernelgate.tools.kit.facts import Ceilings
@@ -39,3 +39,8 @@ class House:
     held: dict[str, HeldWorkload]
     ceilings: Ceilings | None = None
     house_s: float = 0.0
+    surroundings: dict[tuple[str, int, float], tuple[float, float]] = field(
+        default_factory=dict[tuple[str, int, float], tuple[float, float]]
+    )
+    """Of timed blocks on a GPU, by workload, number of calls and sleep: what a block of nothing took, µs, and when it
+    was measured, monotonic seconds."""

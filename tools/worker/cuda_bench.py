@@ -36,6 +36,10 @@ from kernelgate.tools.worker.timing import nothing
 ATTEMPTS: Final = 3
 """A block whose calls were not enqueued in time is measured again, behind a longer sleep."""
 SURROUNDINGS_ROUNDS: Final = 3
+SURROUNDINGS_KEPT_S: Final = 120.0
+"""So long a block of nothing is taken to last as it did: flush and copy move the same bytes at the same clock."""
+MOST_OVERSLEPT: Final = 2.5
+"""Blocks sleep at most so many times longer than is needed before what surrounds them is measured anew."""
 CONTEXT_BYTES: Final = 1 << 30
 """The candidate's context, flush buffer and kernels."""
 CONSTANTS_KEPT: Final = 15
@@ -174,35 +178,41 @@ class CudaBench(RefereeBench):
             self._constants_us.append(max(0.0, longest.wall_us - longest.calls * slope_us))
 
     def _surroundings(self, ready: ReadyWorkload, lengths: Sequence[int]) -> Surroundings:
-        """What blocks of these lengths cost beside their calls; measured again where the sleep must change."""
-        wanted_us = self._pace.sleep_us(max(lengths))
+        """What blocks of these lengths cost beside their calls, behind a sleep that is long enough now."""
+        sleep_us = self._pace.sleep_us(max(lengths))
         around = self._around
-        fits = around is not None and around.sleep_us / 4 <= wanted_us <= around.sleep_us
+        fits = around is not None and sleep_us <= around.sleep_us <= MOST_OVERSLEPT * sleep_us
         if around is not None and fits and set(lengths) <= set(around.whole_us):
             return around
         start = time.perf_counter()
-        sleep_us = min(cuda_timing.MOST_SLEEP_US, 1.25 * wanted_us)
         self._constants_us.clear()
+        whole_us = {length: self._nothing_us(ready, length, sleep_us) for length in sorted(set(lengths))}
+        self._around = Surroundings.of(sleep_us, whole_us)
+        self._house.house_s += time.perf_counter() - start
+        return self._around
+
+    def _nothing_us(self, ready: ReadyWorkload, calls: int, sleep_us: float) -> float:
+        """Wall clock of a block whose calls do nothing; as an earlier call found it, if not long ago.
+
+        A block of a single call has no slope: all of this is taken off it, so it is measured now.
+        """
+        kept = self._house.surroundings
+        key = (ready.held.name, calls, sleep_us)
+        wall_us, measured_s = kept.get(key, (0.0, -SURROUNDINGS_KEPT_S))
+        if calls > 1 and time.monotonic() - measured_s < SURROUNDINGS_KEPT_S:
+            return wall_us
         pool = {index: call_arguments(entry.lent) for index, entry in enumerate(ready.pool.entries)}
         handover = Handover(ready.places)
 
         def nothing_done(*_: Any, **__: Any) -> Any:
             return ready.expected
 
-        whole_us: dict[int, float] = {}
-        for length in sorted(set(lengths)):
-            walls_us: list[float] = []
-            for _ in range(SURROUNDINGS_ROUNDS):
-                order = list(range(length))
-                walls_us.append(self._timed(nothing_done, pool, order, nothing, handover, sleep_us)[1])
-            whole_us[length] = median(walls_us)
-        each_us = 0.0
-        if len(whole_us) > 1:
-            (short, short_us), (long, long_us) = min(whole_us.items()), max(whole_us.items())
-            each_us = max(0.0, (long_us - short_us) / (long - short))
-        self._around = Surroundings(sleep_us, each_us, whole_us)
-        self._house.house_s += time.perf_counter() - start
-        return self._around
+        order = list(range(calls))
+        walls_us = [
+            self._timed(nothing_done, pool, order, nothing, handover, sleep_us)[1] for _ in range(SURROUNDINGS_ROUNDS)
+        ]
+        kept[key] = (median(walls_us), time.monotonic())
+        return kept[key][0]
 
     def _guarded_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float, Comparison | None]:
         """A run of the baseline, and whether its inputs were as they should be before and after."""

@@ -7,6 +7,7 @@ host's gaps between launches do not count (13 µs fell to 4 for one small kernel
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
@@ -25,8 +26,14 @@ MOST_SLEEP_US: Final = 20_000.0
 LEAST_SLEEP_US: Final = 150.0
 FIRST_ENQUEUE_US: Final = 120.0
 """A call's time on the host until it is known: a flush, two events, a few launches, a copy."""
-ROOM: Final = 2.0
-"""The device sleeps so many times longer than enqueueing took the last time."""
+ROOM: Final = 1.5
+"""The device sleeps so many times longer than enqueueing is expected to take."""
+PACE_KEPT: Final = 3
+"""So many blocks are remembered for that: a single slow one does not lengthen all that follow."""
+MOST_DOUBLINGS: Final = 3
+"""A block that was not covered is measured again behind twice the sleep, and so on."""
+SLEEP_STEP: Final = 1.5
+"""Sleeps are rounded up to steps: blocks that sleep alike have the same surroundings."""
 HOPELESS: Final = 4
 """After so many blocks in a row whose calls were not enqueued in time, the side is not waited for any more: it waits
 for the device itself, or launches more than fits the device's queue."""
@@ -150,23 +157,34 @@ class CudaTimer:
 class Pace:
     """How long the device must sleep at the front of a block, for both sides alike; learned from the blocks."""
 
-    enqueue_us: dict[Side, float] = field(default_factory=dict["Side", float])
-    """Of one call, as last seen."""
+    enqueue_us: dict[Side, deque[float]] = field(default_factory=dict["Side", deque[float]])
+    """Of one call, in the last blocks of a side; none of its first, in which kernels are loaded or compiled."""
     missed: dict[Side, int] = field(default_factory=dict["Side", int])
+    """Blocks in a row whose calls were not enqueued in time."""
 
     def sleep_us(self, calls: int) -> float:
         """For a block of at most so many calls."""
         sides: tuple[Side, ...] = ("baseline", "candidate")
-        known = [self.enqueue_us.get(side, FIRST_ENQUEUE_US) for side in sides if not self.hopeless(side)]
-        return min(MOST_SLEEP_US, LEAST_SLEEP_US + ROOM * calls * max(known, default=0.0))
+        expected_us = max((self._expected_us(side) for side in sides if not self.hopeless(side)), default=0.0)
+        sleep_us = LEAST_SLEEP_US
+        while sleep_us < min(MOST_SLEEP_US, LEAST_SLEEP_US + ROOM * calls * expected_us):
+            sleep_us *= SLEEP_STEP
+        return min(MOST_SLEEP_US, sleep_us)
+
+    def _expected_us(self, side: Side) -> float:
+        seen = sorted(self.enqueue_us.get(side, ())) or [FIRST_ENQUEUE_US]
+        return seen[(len(seen) - 1) // 2] * 2.0 ** min(self.missed.get(side, 0), MOST_DOUBLINGS)
 
     def hopeless(self, side: Side) -> bool:
         """Whether no sleep is long enough for a side."""
         return self.missed.get(side, 0) >= HOPELESS
 
     def note(self, side: Side, calls: int, enqueue_us: float, *, covered: bool) -> None:
-        """Learn from a block. A first one, in which kernels compile, is better not noted."""
-        self.enqueue_us[side] = enqueue_us / calls
+        """Learn from a block."""
+        if side not in self.enqueue_us:
+            self.enqueue_us[side] = deque(maxlen=PACE_KEPT)
+            return
+        self.enqueue_us[side].append(enqueue_us / calls)
         self.missed[side] = 0 if covered else self.missed.get(side, 0) + 1
 
 
@@ -188,6 +206,13 @@ class Surroundings:
     """For each call: flush, events, copy of the answer."""
     whole_us: dict[int, float]
     """Wall clock of blocks by number of calls, the sleep and the final wait included."""
+
+    @classmethod
+    def of(cls, sleep_us: float, whole_us: dict[int, float]) -> "Surroundings":
+        """From blocks of one or two lengths; of one alone what each call costs is not known: 0."""
+        (short, short_us), (long, long_us) = min(whole_us.items()), max(whole_us.items())
+        each_us = max(0.0, (long_us - short_us) / (long - short)) if long > short else 0.0
+        return cls(sleep_us, each_us, whole_us)
 
     @property
     def constant_us(self) -> float:

@@ -40,6 +40,8 @@ class PoolEntry:
     poisons: dict[str, Poison]
     node: Node
     """What the candidate was told of its arguments."""
+    first: int
+    """Number of its first input tensor among all that were lent with it."""
 
     @property
     def answers(self) -> dict[str, torch.Tensor]:
@@ -110,7 +112,11 @@ class InputPool:
             copied.append(tensor)
             return len(copied) - 1
 
-        nodes = [encode(one.arguments, place) for one in drawn]
+        firsts: list[int] = []
+        nodes: list[Node] = []
+        for one in drawn:
+            firsts.append(len(copied))
+            nodes.append(encode(one.arguments, place))
         blanks = [leaf for _ in range(len(drawn) * self._sets) for _, leaf in wanted]
         loan = self._lender.lend(copied, blanks)
         self._loans.append(loan)
@@ -129,6 +135,7 @@ class InputPool:
                 chosen=0,
                 poisons={path: draw_poison(leaf.dtype, self._secret) for path, leaf in wanted},
                 node=node,
+                first=firsts[number],
             )
             entry.poison(self._secret)
             self.entries.append(entry)
@@ -145,13 +152,13 @@ class InputPool:
         """Position of a call in a row → the set of buffers that its answer goes into."""
         return lambda position: self.entries[order[position]].chosen
 
-    def refill(self, drawn: Drawn, expected: object) -> bool:
-        """Put other inputs into the memory of the only entry, and poison its answers anew.
+    def refill(self, index: int, drawn: Drawn, expected: object) -> bool:
+        """Put other inputs into the memory of an entry, and poison its answers anew.
 
         False, and nothing done, where they have another form than what the candidate was told of.
         """
-        (entry,) = self.entries
-        count = itertools.count()
+        entry = self.entries[index]
+        count = itertools.count(entry.first)
         if encode(drawn.arguments, lambda _: next(count)) != entry.node:
             return False
         wanted = {path: leaf for path, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)}

@@ -83,9 +83,9 @@ class HeldWorkload:
             if needed > allowed:
                 raise memory.DoesNotFit(f"workload {self.name} of task {self._task.name}", needed, allowed)
 
-    def fits(self) -> bool:
-        """Whether a call would fit beside all that is in memory now."""
-        return all(needed <= allowed for needed, allowed in self._needed_and_allowed(1))
+    def fits(self, times: int = 1) -> bool:
+        """Whether a call with so many pool entries would fit beside all that is in memory now."""
+        return all(needed <= allowed for needed, allowed in self._needed_and_allowed(times))
 
     def _needed_and_allowed(self, times: int) -> list[tuple[int, int]]:
         """Bytes of a call with so many pool entries, by each limit that holds on the device."""

@@ -1,7 +1,7 @@
-"""A candidate's process started ahead on a GPU: its CUDA context, 0.2 s, is there when the call comes.
+"""A candidate's processes started ahead on a GPU: their CUDA contexts, 0.2 s each, are there when the calls come.
 
-At most one. It holds a source that was sent already and has run none of it; whoever starts it holds the lease, so that
-no measurement of others is disturbed.
+All for one source, which was sent already and of which they have run nothing; whoever starts them holds the lease, so
+that no measurement of others is disturbed.
 """
 
 import asyncio
@@ -17,12 +17,14 @@ from kernelgate.tools.worker.plans import CannotFork
 from kernelgate.tools.worker.sealed import Envelope
 
 CHECK: Final = "check_correctness"
+AHEAD: Final = 2
+"""Beside a compile: for the check and for the quick timing, which follow it most often."""
 KEPT_S: Final = 20.0
-"""Nobody has asked for it: its context, about half a gigabyte, is given back."""
+"""Nobody has asked for one: its context, about half a gigabyte, is given back."""
 
 
 class Spares:
-    """Starts, hands out and ends the spare of one supervisor."""
+    """Starts, hands out and ends the spares of one supervisor."""
 
     def __init__(
         self,
@@ -33,22 +35,22 @@ class Spares:
         *,
         wanted: bool,
     ) -> None:
-        """None yet, and never one unless `wanted`.
+        """None yet, and never any unless `wanted`.
 
         `lease` and `turn` are the supervisor's; `later` has something done that no call waits for.
         """
         self._nursery, self._lease, self._turn, self._later = nursery, lease, turn, later
         self._wanted = wanted
-        self._spare: Spare | None = None
+        self._spares: list[Spare] = []
 
     @contextlib.asynccontextmanager
     async def started_beside(self, request: Envelope) -> AsyncGenerator[None]:
-        """While a check is conducted, which times nothing, start the process of the next call on the same source.
+        """While a check is conducted, which times nothing, start the process of the next call, if there is none yet.
 
         It has started when the lease is given back.
         """
         wanted = self._wanted and request.procedure == CHECK
-        starting = asyncio.create_task(self._start(request)) if wanted else None
+        starting = asyncio.create_task(self._start(request, 1)) if wanted else None
         try:
             yield
         finally:
@@ -56,45 +58,50 @@ class Spares:
                 await starting
 
     async def start_if_idle(self, request: Envelope) -> None:
-        """Start the process of a call on a source that is only now compiled, if nobody else wants the device."""
+        """Start the processes of calls on a source that is only now compiled, if nobody else wants the device."""
         if not self._wanted or self._turn.locked():
             return
         async with self._turn:
             if self._lease.try_take():
                 try:
-                    await self._start(request)
+                    await self._start(request, AHEAD)
                 finally:
                     self._lease.release()
 
     def take(self, call: Call) -> socket.socket | None:
-        """Give the spare to a call that it fits, as its candidate; returns the referee's end of the line."""
-        spare = self._spare
-        if spare is None or not spare.fits(call.request) or not spare.child.running:
+        """Give a spare to a call that it fits, as its candidate; returns the referee's end of the line."""
+        spare = next((spare for spare in self._spares if spare.fits(call.request) and spare.child.running), None)
+        if spare is None:
             return None
-        self._spare = None
+        self._spares.remove(spare)
         call.candidate, call.shared_memory = spare.child, spare.shared_memory
         call.scratches.append(spare.scratch)
         return spare.sock
 
     async def end(self) -> None:
-        """End the spare, if there is one."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
+        """End all that there are."""
+        await self._dismiss(self._spares)
+
+    async def _start(self, request: Envelope, count: int) -> None:
+        """Have so many for a source, and none for others. Where no process can be made, the call itself will say so."""
+        await self._dismiss([spare for spare in self._spares if not (spare.fits(request) and spare.child.running)])
+        await asyncio.gather(*(self._start_one(request) for _ in range(count - len(self._spares))))
+
+    async def _start_one(self, request: Envelope) -> None:
+        with contextlib.suppress(CannotFork, MustReplace, OSError):
+            spare = await self._nursery.spare(request)
+            self._spares.append(spare)
+            self._lease.list_resident(spare.child.keeper_pid)
+            self._later(self._end_when_old(spare))
+
+    async def _dismiss(self, spares: list[Spare]) -> None:
+        leaving, self._spares = list(spares), [spare for spare in self._spares if spare not in spares]
+        for spare in leaving:
             spare.sock.close()
             await self._nursery.dismiss(spare.child, spare.scratch)
-
-    async def _start(self, request: Envelope) -> None:
-        """In place of the spare that there is. Where no process can be made, the call itself will say so."""
-        if self._spare is not None and self._spare.fits(request):
-            return
-        await self.end()
-        with contextlib.suppress(CannotFork, MustReplace, OSError):
-            self._spare = await self._nursery.spare(request)
-            self._lease.list_resident(self._spare.child.keeper_pid)
-            self._later(self._end_when_old(self._spare))
 
     async def _end_when_old(self, spare: Spare) -> None:
         await asyncio.sleep(KEPT_S)
         async with self._turn:
-            if spare is self._spare:
-                await self.end()
+            if spare in self._spares:
+                await self._dismiss([spare])

@@ -198,7 +198,7 @@ class Child:
         handover = Handover(self._places)
         made = cuda.compilations.total()
         cuda.timer.wake()
-        self._signals.await_go()
+        self._signals.await_go(spin=True)
         times = cuda.timer.time_block(
             self._model, self._pool, question.order, before, handover.take, question.sleep_us, self._signals.done
         )

@@ -81,9 +81,10 @@ def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) 
     if want.numel() == 0:
         return Finding("none")
     if want.dtype.is_floating_point or want.dtype.is_complex:
-        tolerance = tolerance.model_copy(update={"atol": tolerance.atol * max(1.0, _typical_size(want))})
-    if (found := _surely_right(got, want, tolerance)) is not None:
-        return found
+        found, size = _surely_right(got, want, tolerance)
+        if found is not None:
+            return found
+        tolerance = _scaled(tolerance, size)
     if _same_values(got, want):
         return Finding("none")
     tally = _Tally()
@@ -103,13 +104,19 @@ def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) 
     )
 
 
-def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> Finding | None:
+def _scaled(tolerance: Tolerance, size: float) -> Tolerance:
+    return tolerance.model_copy(update={"atol": tolerance.atol * max(1.0, size)})
+
+
+def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> tuple[Finding | None, float]:
     """A yes that single precision can give with a margin, several times faster; None where float64 must decide.
 
-    On a GPU all pieces are enqueued before the first finding is waited for.
+    With it comes the typical size of what was expected. On a GPU all is enqueued before the first finding is waited
+    for, and there is one wait.
     """
+    typical = _typical_size(want)
     if want.dtype not in _SINGLE:
-        return None
+        return None, float(typical)
     findings: list[torch.Tensor] = []
     for got_piece, want_piece in _pieces(got, want, SINGLE_PIECE_ELEMENTS):
         wanted = want_piece.float()
@@ -119,16 +126,16 @@ def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -
         relative = error.div_(wanted).nan_to_num_(0.0, math.inf, -math.inf)
         findings.append(torch.stack((largest, _largest(relative))))
     # nan or inf anywhere makes the largest error one too, and the long way decides.
-    found = torch.stack(findings).amax(0)
-    worst_abs, worst_rel = float(found[0]), float(found[1])
+    worst_abs, worst_rel, size = torch.cat((torch.stack(findings).amax(0), typical.float().reshape(1))).tolist()
     if not math.isfinite(worst_abs):
-        return None
+        return None, size
+    scaled = _scaled(tolerance, size)
     # Most answers are as near as that everywhere; only others pay for a bound of each element.
-    if worst_abs > SINGLE_MARGIN * tolerance.atol and not _all_within(got, want, tolerance):
-        return None
+    if worst_abs > SINGLE_MARGIN * scaled.atol and not _all_within(got, want, scaled):
+        return None, size
     if not math.isfinite(worst_rel):
         worst_rel = _worst_rel(got, want)
-    return Finding("none", worst_abs=worst_abs, worst_rel=min(worst_rel, _LARGEST))
+    return Finding("none", worst_abs=worst_abs, worst_rel=min(worst_rel, _LARGEST)), size
 
 
 def _largest(error: torch.Tensor) -> torch.Tensor:
@@ -156,16 +163,15 @@ def _worst_rel(got: torch.Tensor, want: torch.Tensor) -> float:
     return float(torch.stack(findings).amax())
 
 
-def _typical_size(want: torch.Tensor) -> float:
+def _typical_size(want: torch.Tensor) -> torch.Tensor:
     """Median magnitude of the finite elements: rounding grows with the numbers, and a few huge ones do not hide others.
 
-    Over a regular sample of a large tensor; 0 if nothing is finite.
+    Over a regular sample of a large tensor; 0 if nothing is finite. One element, not waited for.
     """
     flat = want.reshape(-1)
     sample = flat[:: max(1, flat.numel() // SAMPLED_ELEMENTS)]
     magnitude = sample.abs().to(torch.float64)
-    finite = magnitude[torch.isfinite(magnitude)]
-    return float(finite.median().item()) if finite.numel() else 0.0
+    return magnitude.masked_fill_(~torch.isfinite(magnitude), math.nan).nanmedian().nan_to_num(0.0)
 
 
 def _same_values(got: torch.Tensor, want: torch.Tensor) -> bool:

@@ -73,7 +73,8 @@ class Conversation:
         try:
             frames.send(self._sock, message, descriptors)
             if isinstance(question, Run):
-                walls_us += signals.conduct(self._sock, 1 if question.block else len(question.order), around)
+                calls = 1 if question.block else len(question.order)
+                walls_us += signals.conduct(self._sock, calls, around, spin=question.block)
             reply = frames.receive_plain(self._sock)
         except frames.BrokenFrame as error:
             return self._end(stage, "broken_protocol", str(error))

@@ -24,15 +24,17 @@ CYCLES_PER_US: Final = 2_000
 """Of a sleeping kernel, at about 2 GHz; on a slower clock it sleeps longer, which does no harm."""
 MOST_SLEEP_US: Final = 20_000.0
 LEAST_SLEEP_US: Final = 150.0
-FIRST_ENQUEUE_US: Final = 120.0
+FIRST_ENQUEUE_US: Final = 60.0
 """A call's time on the host until it is known: a flush, two events, a few launches, a copy."""
+ONCE_US: Final = 150.0
+"""Enqueueing takes so long once in a block, beside its calls."""
 ROOM: Final = 1.5
 """The device sleeps so many times longer than enqueueing is expected to take."""
 PACE_KEPT: Final = 3
 """So many blocks are remembered for that: a single slow one does not lengthen all that follow."""
 MOST_DOUBLINGS: Final = 3
 """A block that was not covered is measured again behind twice the sleep, and so on."""
-SLEEP_STEP: Final = 1.5
+SLEEP_STEP: Final = 1.25
 """Sleeps are rounded up to steps: blocks that sleep alike have the same surroundings."""
 HOPELESS: Final = 4
 """After so many blocks in a row whose calls were not enqueued in time, the side is not waited for any more: it waits
@@ -167,7 +169,7 @@ class Pace:
         sides: tuple[Side, ...] = ("baseline", "candidate")
         expected_us = max((self._expected_us(side) for side in sides if not self.hopeless(side)), default=0.0)
         sleep_us = LEAST_SLEEP_US
-        while sleep_us < min(MOST_SLEEP_US, LEAST_SLEEP_US + ROOM * calls * expected_us):
+        while sleep_us < min(MOST_SLEEP_US, ROOM * (ONCE_US + calls * expected_us)):
             sleep_us *= SLEEP_STEP
         return min(MOST_SLEEP_US, sleep_us)
 
@@ -184,7 +186,7 @@ class Pace:
         if side not in self.enqueue_us:
             self.enqueue_us[side] = deque(maxlen=PACE_KEPT)
             return
-        self.enqueue_us[side].append(enqueue_us / calls)
+        self.enqueue_us[side].append(max(0.0, enqueue_us - ONCE_US) / calls)
         self.missed[side] = 0 if covered else self.missed.get(side, 0) + 1
 
 

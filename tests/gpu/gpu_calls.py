@@ -137,6 +137,26 @@ class ModelNew(torch.nn.Module):
 '''
 
 
+COMPILED = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fast = torch.compile(lambda x: torch.softmax(x, -1))
+
+    def forward(self, x):
+        return self.fast(x)
+"""
+
+
+def autotuned_softmax() -> str:
+    """The Triton softmax with four configurations: the first call on the device chooses."""
+    tuned = "@triton.autotune([triton.Config({}, num_warps=w) for w in (2, 4, 8, 16)], key=['columns'])\n@triton.jit"
+    return triton_softmax(500).replace("@triton.jit", tuned).replace(", num_warps=8)", ")")
+
+
 RELU = """
 import torch
 BATCH, DIM = 4096, 393216

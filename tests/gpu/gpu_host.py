@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from gpu_calls import (
+    COMPILED,
     HOSTILE,
     RELU_CANDIDATE,
     ROOT,
     Gpu,
+    autotuned_softmax,
     bundled,
     first_gpu,
     forward,
@@ -208,6 +210,17 @@ def ladder(host: Host) -> dict[str, Any]:
     return found
 
 
+def first_use(host: Host) -> dict[str, Any]:
+    """What still compiles or measures at its first call on the device: apart from the measurement."""
+    task = bundled("softmax")
+    found: dict[str, Any] = {}
+    for name, source in (("autotuned", autotuned_softmax()), ("torch_compile", COMPILED)):
+        say(f"  candidate {name}")
+        for rung in ("compile", "check_correctness", "quick_time", "precise_time"):
+            found[f"{name}.{rung}"] = run_and_judge(host, rung, task, source)
+    return found
+
+
 def against_itself(host: Host) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in ("softmax", "matmul", "rmsnorm"):
@@ -292,6 +305,7 @@ STEPS: dict[str, tuple[int, Callable[[Host], dict[str, Any]]]] = {
     "ceilings": (160, part("ceilings")),
     "walls": (240, walls),
     "ladder": (420, ladder),
+    "first_use": (240, first_use),
     "against_itself": (240, against_itself),
     "hostile": (300, hostile),
     "large": (300, large),

@@ -1,7 +1,8 @@
 """Turns what a GPU host wrote into docs/measurements/gpu_candidate_cost.json.
 
-`python tests/gpu/write_figures.py GPU_HOST.json KERNELBENCH.json DEMO.txt SERVER_RUN.json`, from `gpu_host.py`,
-`kernelbench_run.py`, what `kernelgate demo` printed there, and `server_run.py`.
+`python tests/gpu/write_figures.py DIR`, where DIR has `gpu_host.json` of `gpu_host.py`, `kernelbench.json` of
+`kernelbench_run.py`, `evaluator.json` of `kernelbench_evaluator.py`, `demo.txt` as `kernelgate demo` printed it,
+`server_run.json` and, from a host with two cards, `two_cards.json` of `server_run.py`.
 """
 
 import json
@@ -12,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from kernelbench_run import charged_s
 from measurement import FOLDER, MeasuredHost, MeasurementFile
 
 from kernelgate.server.environment import package_version
 
 COMMAND = (
     "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json;"
-    " kernelgate demo --device cuda:0 > DIR/demo.txt; python tests/gpu/server_run.py DIR/server_run.json"
+    " python tests/gpu/kernelbench_evaluator.py CHECKOUT DIR/evaluator.json;"
+    " kernelgate demo --device cuda:0 > DIR/demo.txt; python tests/gpu/server_run.py DIR/server_run.json;"
+    " on two cards: python tests/gpu/server_run.py DIR/two_cards.json two_cards"
 )
 
 
@@ -48,19 +53,26 @@ def figures(host: dict[str, Any], problems: list[dict[str, Any]]) -> dict[str, i
     if recoveries:
         found["recovery_s_max"] = max(recoveries)
     if "lend" in host:
-        found["fork_to_context_and_exit_s"] = host["lend"]["fork_to_context_and_exit_s"]
+        found["fork_to_ready_s_median"] = statistics.median(host["lend"]["fork_to_ready_s"])
     if widths := ratios(host.get("against_itself", {})):
         found["aa_half_width_pct_median"] = 100 * statistics.median(widths)
     for each in problems:
         if "source_to_quick_s" in each:
-            found[f"source_to_quick_s_{each['problem']}"] = each["source_to_quick_s"]
-            charged = [step["charged_s"] for step in each["climbed"] if step["rung"] in ("check", "quick")]
-            found[f"check_quick_lease_s_{each['problem']}"] = sum(charged)
+            again = each.get("again", [])
+            took = [each["source_to_quick_s"], *(one["source_to_quick_s"] for one in again)]
+            charged = [charged_s(each), *(one["charged_s"] for one in again)]
+            found[f"source_to_quick_s_median_{each['problem']}"] = statistics.median(took)
+            found[f"check_quick_lease_s_median_{each['problem']}"] = statistics.median(charged)
     found["kernelbench_problems_tried"] = len(problems)
     found["kernelbench_problems_refused"] = sum("refused" in each for each in problems)
     timed = [each for each in problems if (each.get("precise") or {}).get("status") == "ok"]
     found["kernelbench_problems_timed_precisely"] = len(timed)
     return {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def evaluator_figures(runs: list[dict[str, Any]]) -> dict[str, int | float]:
+    """KernelBench's own evaluator, a candidate from the start of its process to its end."""
+    return {f"kernelbench_eval_s_median_{each['problem']}": round(each["wall_s"], 2) for each in runs}
 
 
 def demo_figures(printed: str) -> dict[str, int | float]:
@@ -80,7 +92,7 @@ def server_figures(steps: dict[str, Any]) -> dict[str, int | float]:
     if steps.get("agents", {}).get("ok"):
         agents = steps["agents"]
         found["agents_at_once"] = agents["agents"]
-        found["agents_lease_busy_share"] = agents["busy_share"]
+        found["lease_busy_share"] = agents["busy_share"]
         found["agents_source_to_quick_s_median"] = statistics.median(agents["source_to_quick_s"])
     if steps.get("inline_cuda", {}).get("ok"):
         found["inline_cuda_source_to_quick_s"] = steps["inline_cuda"]["first"]["seconds"]
@@ -93,12 +105,13 @@ def without_places(raw: Any) -> Any:
     return json.loads(re.sub(r"(?<![\w.:/])/(?:[\w.+-]+/)+", "…/", json.dumps(raw, ensure_ascii=False)))
 
 
-def main(host_file: str, problems_file: str, demo_file: str, server_file: str) -> None:
+def main(folder: str) -> None:
     """Read, compute, write."""
-    host = json.loads(Path(host_file).read_text(encoding="utf-8"))
-    problems = json.loads(Path(problems_file).read_text(encoding="utf-8"))
-    demo = Path(demo_file).read_text(encoding="utf-8")
-    server = json.loads(Path(server_file).read_text(encoding="utf-8"))
+    host, problems, evaluator, server, cards = (
+        json.loads(Path(folder, f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("gpu_host", "kernelbench", "evaluator", "server_run", "two_cards")
+    )
+    demo = Path(folder, "demo.txt").read_text(encoding="utf-8")
     seen = host["environment"]
     driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
     written = MeasurementFile(
@@ -109,10 +122,10 @@ def main(host_file: str, problems_file: str, demo_file: str, server_file: str) -
             device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
             torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
         ),
-        figures=figures(host, problems) | demo_figures(demo) | server_figures(server),
+        figures=figures(host, problems) | evaluator_figures(evaluator) | demo_figures(demo) | server_figures(server),
         raw=without_places({
             "gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems, "demo": demo,
-            "server_run": server,
+            "kernelbench_evaluator": evaluator, "server_run": server, "two_cards": cards,
         }),
     )  # fmt: skip
     (FOLDER / "gpu_candidate_cost.json").write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -126,7 +126,8 @@ def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -
         relative = error.div_(wanted).nan_to_num_(0.0, math.inf, -math.inf)
         findings.append(torch.stack((largest, _largest(relative))))
     # nan or inf anywhere makes the largest error one too, and the long way decides.
-    worst_abs, worst_rel, size = torch.cat((torch.stack(findings).amax(0), typical.float().reshape(1))).tolist()
+    found = torch.cat((torch.stack(findings).amax(0), typical.float().reshape(1))).cpu()
+    worst_abs, worst_rel, size = float(found[0]), float(found[1]), float(found[2])
     if not math.isfinite(worst_abs):
         return None, size
     scaled = _scaled(tolerance, size)

@@ -12,7 +12,15 @@ def test_an_answer_kept_by_the_address_of_its_inputs_is_wrong_when_checked(condu
     outcome = conduct(task(), "SEEN = {}\n" + cheat, COMPARISONS)
     problems = [result["problem"] for result in outcome["results"][1:]]
     assert problems[0] == "none"
-    assert problems[1:3] == ["wrong_values", "wrong_values"]
+    assert problems[1] == "wrong_values", "in the same memory, with other values"
+
+
+def test_a_candidate_that_keeps_its_first_inputs_is_wrong_in_other_memory(conduct: Any) -> None:
+    cheat = forward("KEPT.append(x)\nreturn torch.softmax(KEPT[0], -1)")
+    outcome = conduct(task(), "KEPT = []\n" + cheat, COMPARISONS)
+    problems = [result["problem"] for result in outcome["results"][1:]]
+    assert problems[:2] == ["none", "none"], "in the same memory it looks right"
+    assert problems[2] == "wrong_values"
 
 
 SCALED = """

@@ -135,7 +135,8 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
 
 def plain_name(name: str) -> str:
     """An operator's or kernel's name without its C++ signature: `vectorized_elementwise_kernel (exp_kernel_cuda)`."""
-    signature = re.match(r"(?:void )?([\w:]+)[<(](.*)", name, re.DOTALL)
+    # A name in an unnamed namespace has parentheses of its own, in front of it.
+    signature = re.match(r"(?:void )?([\w:]*\w)[<(](.*)", name.replace("(anonymous namespace)::", ""), re.DOTALL)
     if signature is None:
         return name[:MAX_NAME_CHARS]
     own = signature[1].rpartition("::")[2]

@@ -58,6 +58,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return module.forward(x)
 '''
+OTHER_CARD = "-gencode=arch=compute_80,code=sm_80"
 SMALL_RELU = RELU.replace("4096, 393216", "4096, 8192")
 
 
@@ -136,7 +137,12 @@ async def inline_cuda(folder: Path) -> dict[str, Any]:
         other = await climb(client, await run_of(client, "relu_small"), good, "quick_time")
         broken = await climb(client, run_id, INLINE.format(number=2, broken=""), "quick_time")
         again = await climb(client, run_id, INLINE.format(number=2, broken=""), "quick_time")
-    return {"first": first, "again_in_another_run": other, "broken": broken, "broken_again": again}
+        elsewhere = good.replace('functions=["forward"]', f'functions=["forward"], extra_cuda_cflags=["{OTHER_CARD}"]')
+        wrong = await climb(client, run_id, elsewhere, "quick_time")
+    return {
+        "first": first, "again_in_another_run": other, "broken": broken, "broken_again": again,
+        "for_another_architecture": wrong,
+    }  # fmt: skip
 
 
 async def foreign(folder: Path) -> dict[str, Any]:

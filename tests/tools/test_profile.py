@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelgate.budget.model import Verdict
 from kernelgate.tools.kit.facts import Ceilings, Operator, OperatorProfile, WorkloadFacts
@@ -84,12 +86,19 @@ def test_a_profile_that_never_came_is_a_crash_not_a_diagnosis() -> None:
             "Kernel2 (cutlass_80_simt_sgemm_128x32_8x5_nn_align1)",
         ),
         ("void rows<float, 4>(float*, int)", "rows"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 12>(float*)", "softmax_warp_forward"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*, int)", "cunn_SoftMaxForward"),
         ("<", "<"),
     ],
 )
 def test_a_kernels_name_is_told_without_its_signature(name: str, plain: str) -> None:
     assert plain_name(name) == plain
     assert profiled(4000, (name, 1, 3600)).operators[0].name == plain
+
+
+@given(st.text(max_size=60))
+def test_no_kernel_is_without_a_name(name: str) -> None:
+    assert bool(plain_name(name).strip()) or not name.strip()
 
 
 def test_a_pass_that_occurs_often_is_named_once() -> None:

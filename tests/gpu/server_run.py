@@ -123,6 +123,7 @@ async def agents(folder: Path) -> dict[str, Any]:
         "agents": AGENTS, "candidates": len(climbs), "wall_s": wall_s, "lease_s": busy_s, "busy_share": busy_s / wall_s,
         "alone_source_to_quick_s": alone_s, "source_to_quick_s": [one["seconds"] for one in climbs],
         "verdicts": sorted({str(one.get("verdict")) for one in climbs}),
+        "not_timed": [one for one in climbs if one.get("verdict") is None],
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
-from kernelgate.tools.worker.comparing import PLACES, Places
+from kernelgate.tools.worker.comparing import PLACES, Places, remembered
 from kernelgate.tools.worker.construct import construction
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.control import Control as Control
@@ -38,12 +38,10 @@ from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.rows import TimedRow, beyond_windows, claims_of
 from kernelgate.tools.worker.signals import Around
-from kernelgate.tools.worker.structure import leaves, tensors_in
+from kernelgate.tools.worker.structure import tensors_in
 
 PROFILED_US: Final = 50_000.0
 """A profile covers about so much work, at least one call."""
-REMEMBERED_BYTES: Final = 64 << 20
-"""Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
 
 class RefereeBench:
@@ -138,7 +136,7 @@ class RefereeBench:
         if lookout.changed():
             return too_early("forward")
         question = Question(self._task, workload, distribution, expected, self._previous.get(workload, []))
-        self._remember(workload, expected)
+        self._previous = {workload: remembered(expected)}
         if entry.changed():
             return mutated(question)
         return judge_answer(question, entry, claims_of(ran[0], index))
@@ -399,8 +397,3 @@ class RefereeBench:
         fault = self._lend(ready.pool, drawn, ready.expected, replace=False)
         ready.extend_places()
         return fault
-
-    def _remember(self, workload: str, expected: object) -> None:
-        tensors = [leaf for _, leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
-        small = sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= REMEMBERED_BYTES
-        self._previous = {workload: tensors if small else []}

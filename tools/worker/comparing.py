@@ -7,12 +7,18 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
+from kernelgate.tools.worker.structure import tensors_in
+
 PLACES: Final = 2
 """Pool entries of a comparison, where memory allows them: lending costs more than most comparisons."""
 FIRST: Final = (0, 0, 1)
 """Whatever is drawn afterwards, memory is used again and changed."""
 IN_ONE_PLACE: Final = 3
 """So many comparisons share memory where there is room for one entry only."""
+REMEMBERED_BYTES: Final = 64 << 20
+"""Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
 
 
 @dataclass
@@ -34,3 +40,10 @@ class Places:
         if self.entries == 1:
             return 0
         return FIRST[self.uses - 1] if self.uses <= len(FIRST) else secret.randrange(self.entries)
+
+
+def remembered(expected: object) -> list[torch.Tensor]:
+    """The tensors of an expected answer, if they are small enough to keep."""
+    tensors = tensors_in(expected)
+    small = sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= REMEMBERED_BYTES
+    return tensors if small else []

@@ -39,8 +39,5 @@ class House:
     held: dict[str, HeldWorkload]
     ceilings: Ceilings | None = None
     house_s: float = 0.0
-    surroundings: dict[tuple[str, int, float], tuple[float, float]] = field(
-        default_factory=dict[tuple[str, int, float], tuple[float, float]]
-    )
-    """Of timed blocks on a GPU, by workload, number of calls and sleep: what a block of nothing took, µs, and when it
-    was measured, monotonic seconds."""
+    surroundings: dict[tuple[str, int, float], float] = field(default_factory=dict[tuple[str, int, float], float])
+    """Of timed blocks on a GPU, by workload, number of calls and sleep, µs: the least that a block of nothing took."""

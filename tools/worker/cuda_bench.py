@@ -36,8 +36,6 @@ from kernelgate.tools.worker.timing import nothing
 ATTEMPTS: Final = 3
 """A block whose calls were not enqueued in time is measured again, behind a longer sleep."""
 SURROUNDINGS_ROUNDS: Final = 3
-SURROUNDINGS_KEPT_S: Final = 120.0
-"""So long a block of nothing is taken to last as it did: flush and copy move the same bytes at the same clock."""
 MOST_OVERSLEPT: Final = 2.5
 """Blocks sleep at most so many times longer than is needed before what surrounds them is measured anew."""
 CONTEXT_BYTES: Final = 1 << 30
@@ -192,15 +190,15 @@ class CudaBench(RefereeBench):
         return self._around
 
     def _nothing_us(self, ready: ReadyWorkload, calls: int, sleep_us: float) -> float:
-        """Wall clock of a block whose calls do nothing; as an earlier call found it, if not long ago.
+        """Wall clock of a block whose calls do nothing, as an earlier call found it or now.
 
-        A block of a single call has no slope: all of this is taken off it, so it is measured now.
+        The least that was ever seen: a candidate that keeps the device busy meanwhile can only lengthen it, and the
+        more is taken off, the better its outside time looks.
         """
         kept = self._house.surroundings
         key = (ready.held.name, calls, sleep_us)
-        wall_us, measured_s = kept.get(key, (0.0, -SURROUNDINGS_KEPT_S))
-        if calls > 1 and time.monotonic() - measured_s < SURROUNDINGS_KEPT_S:
-            return wall_us
+        if key in kept:
+            return kept[key]
         pool = {index: call_arguments(entry.lent) for index, entry in enumerate(ready.pool.entries)}
         handover = Handover(ready.places)
 
@@ -211,8 +209,8 @@ class CudaBench(RefereeBench):
         walls_us = [
             self._timed(nothing_done, pool, order, nothing, handover, sleep_us)[1] for _ in range(SURROUNDINGS_ROUNDS)
         ]
-        kept[key] = (median(walls_us), time.monotonic())
-        return kept[key][0]
+        kept[key] = min(walls_us)
+        return kept[key]
 
     def _guarded_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float, Comparison | None]:
         """A run of the baseline, and whether its inputs were as they should be before and after."""

@@ -316,7 +316,7 @@ def test_prices_are_learned_from_passing_measured_results(book: Scenario) -> Non
     book.measure(book.climb(Rung.compile), Rung.check, Verdict.crashed, cpu_s=0.9)
     price = book.ledger.prices(TASK.digest, ENVIRONMENT.environment_id)[Rung.check]
     assert (price.n, price.device_s_median) == (9, 0.2)
-    assert price.hold_device_s == pytest.approx(0.3)
+    assert price.hold_device_s == pytest.approx(0.8)
 
 
 def test_idle_runs_expire_and_busy_ones_do_not(tmp_path: Path) -> None:

@@ -92,4 +92,4 @@ def test_a_price_is_learned_from_what_was_measured_however_little_the_hold_let_b
     result = result_input(Rung.check).model_copy(update={"wall_s": 8.0})
     book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=4.0, work_s=8.0), result)
     price = book.ledger.prices(TASK.digest, ENVIRONMENT.environment_id)[Rung.check]
-    assert (price.hold_device_s, price.hold_work_s) == (6.0, 12.0)
+    assert (price.hold_device_s, price.hold_work_s) == (6.5, 12.5)

@@ -17,9 +17,9 @@ from kernelgate.budget.rows import SampleRows, result_of, samples_of
 
 PRICE_PERCENTILE: Final = 0.9
 PRICE_HEADROOM: Final = 1.5
+"""Extending a hold costs a second run of the call, holding too much only blocks the purse for a moment."""
 PRICE_ROOM_S: Final = 0.5
 """Beside that: a call of 0.2 s takes 0.4 s where several agents share the device and nothing was started ahead."""
-"""Extending a hold costs a second run of the call, holding too much only blocks the purse for a moment."""
 PRICE_WINDOW: Final = 200
 """Latest results that a price is learned from."""
 _RUN: Final = """

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, RefusalKind, Rung, UnjudgedReason
+from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Code, RefusalKind, Rung, UnjudgedReason, Verdict
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
 from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
@@ -60,6 +60,8 @@ from kernelgate.tools.precise_time import PrecisePlan
 log = logging.getLogger("kernelgate")
 
 ENDED_IT: Final = "purse_ended_it"
+NEIGHBOURS_DO_IT_TOO: Final[frozenset[Code | None]] = frozenset({"TIMER_PATCH", "BASELINE_POISON"})
+"""What a candidate is suspected of and another process on the same GPU does without its help."""
 """In a reply's observation: which part of the purse could not carry the work to the rung's limit."""
 BOOKED_LATER: Final = "The work is done: it is booked and charged once the book can be written; then ask again."
 
@@ -313,8 +315,9 @@ class Gate:
             return await self._charged_without_result(door, tool, admitted, measured, reply)
         facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else farmed(tool, reply.fault)
-        if report.code == "TIMER_PATCH" and (company := company_of(reply)):
-            # The referee's clock holds the time of others too: it contradicts nobody.
+        blamed = report.verdict is Verdict.suspicious and report.code in NEIGHBOURS_DO_IT_TOO
+        if blamed and (company := company_of(reply)):
+            # The referee's clock holds the time of others too, and they keep the device busy: it contradicts nobody.
             await self._release(door, admitted, f"{company}.", lease_s + reply.house_s)
             raise EnvironmentFault(f"{tool.name} could not judge: {company}. Nothing was charged; ask again later.")
         if isinstance(report, CompileReport) and may_build_on_device(door, report):

@@ -23,6 +23,7 @@ from typing import Any
 
 from gpu_calls import (
     COMPILED,
+    HOGS,
     HOSTILE,
     RELU_CANDIDATE,
     ROOT,
@@ -258,6 +259,17 @@ def hostile(host: Host) -> dict[str, Any]:
     return found
 
 
+def hogs(host: Host) -> dict[str, Any]:
+    """The reference as its own candidate, which keeps the device busy beside its calls: never a gain."""
+    found: dict[str, Any] = {}
+    for name, source in HOGS.items():
+        say(f"  {name}")
+        step = run_and_judge(host, "precise_time", large_task(), source, cap_s=60.0)
+        found[name] = {**step, "right": step.get("verdict") not in (None, "faster")}
+        say(f"    right {found[name]['right']}")
+    return found
+
+
 def large(host: Host) -> dict[str, Any]:
     task = large_task()
     found = {}
@@ -309,6 +321,7 @@ STEPS: dict[str, tuple[int, Callable[[Host], dict[str, Any]]]] = {
     "against_itself": (240, against_itself),
     "hostile": (300, hostile),
     "large": (300, large),
+    "hogs": (180, hogs),
     "whole_server": (300, whole_server),
 }
 """Name → limit in seconds, function."""

@@ -17,6 +17,8 @@ from kernelgate.server.app import build
 from kernelgate.server.passages import company_of
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
+from kernelgate.tools.kit.facts import Fault
+from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
 
 ONE = [{"pid": 123, "memory_mib": 512}]
@@ -73,17 +75,24 @@ async def test_the_summary_of_the_rung_that_had_company_ends_with_it_and_the_boo
     assert any('"foreign_processes":[{"memory_mib":512,"pid":123}]' in row["facts_json"] for row in rows)
 
 
+RNG = random.Random(3)
+CONTRADICTED = timing(noisy(RNG, 1000, 0.01), noisy(RNG, 200, 0.01), 24, true_candidate_us=noisy(RNG, 900, 0.01))
+NEVER_QUIET = steady("one").model_copy(
+    update={"fault": Fault(kind="busy_device", stage="block", error="the GPU was still busy"), "pairs": ()}
+)
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("company", [True, False])
-async def test_a_clock_that_company_may_have_disturbed_accuses_nobody(tmp_path: Path, *, company: bool) -> None:
-    rng = random.Random(3)
-    contradicted = timing(noisy(rng, 1000, 0.01), noisy(rng, 200, 0.01), 24, true_candidate_us=noisy(rng, 900, 0.01))
-
+@pytest.mark.parametrize("unhappy", [CONTRADICTED, NEVER_QUIET], ids=["clock", "busy"])
+async def test_what_company_may_have_done_accuses_nobody(
+    tmp_path: Path, unhappy: WorkloadTiming, *, company: bool
+) -> None:
     def answer(request: WorkerRequest) -> WorkerReply:
         reply = beside_another(request)
         if request.procedure != "quick_time":
             return reply
-        return timed(request, contradicted, observation=reply.observation if company else {})
+        return timed(request, unhappy, observation=reply.observation if company else {})
 
     settings = Settings(data_dir=tmp_path, device="cpu")
     async with Client(build(lambda: open_services(settings, runners={"cpu": FakeRunner(answer)}))) as client:

@@ -4,6 +4,7 @@
 so only logic can be tested on it: what is lent, forgotten and freed, what is measured, who is told what.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -27,6 +28,8 @@ from kernelgate.tools.worker import (
 
 CACHE_BYTES = 1 << 20
 FREE_BYTES = 8 << 30
+BUSY = "busy"
+SLICE_S = 0.002
 
 
 class FakeDriver:
@@ -91,6 +94,23 @@ class FakeEvent:
         return (other._at_ns - self._at_ns) / 1e6
 
 
+def keep_busy() -> None:
+    """What a kernel without an end does, as others see it: their work waits for its turn."""
+    open(os.path.join(FakeDriver.folder, BUSY), "w").close()
+
+
+def end_busy() -> None:
+    """The device is idle again."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(FakeDriver.folder, BUSY))
+
+
+def synchronize() -> None:
+    """Nothing is ever under way but what keeps the device busy."""
+    if os.path.exists(os.path.join(FakeDriver.folder, BUSY)):
+        time.sleep(SLICE_S)
+
+
 def install(folder: str) -> None:
     """For this process and those that it forks."""
     FakeDriver.folder = folder
@@ -100,7 +120,7 @@ def install(folder: str) -> None:
         module.start_cuda = FakeDriver
     referee.observe = lambda uuid: {"sm_clock_mhz": 1}
     cuda_timing._SLEEP = lambda cycles: time.sleep(cycles / cuda_timing.CYCLES_PER_US / 1e6)
-    cuda_timing._SYNCHRONIZE = lambda: None
+    cuda_timing._SYNCHRONIZE = synchronize
     cuda_timing._EVENT = FakeEvent
     cuda_timing.OUTSIDE_ERROR_US = 2_000.0  # nothing is enqueued ahead here: the host's gaps count
     cuda_bench.CONTEXT_BYTES = 1

@@ -1,6 +1,7 @@
 """Forks a referee and candidates that take the CPU for a GPU; one JSON job a line, as `bench_harness.py`.
 
-{"task", "files", "serve": [[procedure, plan], …]}; the answer is {"ready", "replies"}.
+{"task", "files", "serve": [[procedure, plan], …]}; the answer is {"ready", "replies", "left", "stops"}: how many loans
+outlived their calls, and which calls, from 1, had the candidate stopped, once for each time.
 """
 
 import json
@@ -9,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 
 import fake_gpu
 from harness import fork
@@ -16,6 +18,7 @@ from harness import fork
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import candidate, frames
+from kernelgate.tools.worker.processes import state
 from kernelgate.tools.worker.referee import serve
 from kernelgate.tools.worker.sealed import Sealed
 
@@ -37,6 +40,24 @@ def request_of(job, procedure, plan, number):
     }  # fmt: skip
 
 
+def answer_of(control, child, stops):
+    """The referee's answer; until it comes the candidate is stopped and let run as the referee asks."""
+    while (message := frames.receive_plain(control)) is not None:
+        if message["op"] == "stop":
+            stops.append(message["request_id"])
+            os.kill(child, signal.SIGSTOP)
+            while state(child) not in "TZ":
+                time.sleep(0.0001)
+        elif message["op"] == "cont":
+            os.kill(child, signal.SIGCONT)
+        elif message["op"] != "progress":
+            return message
+        if message["op"] != "progress":
+            word = "stopped" if message["op"] == "stop" else "continued"
+            frames.send(control, {"op": word, "request_id": message["request_id"]})
+    return None
+
+
 def conduct(job, folder):
     files = os.path.join(folder, "candidate")
     os.mkdir(files)
@@ -55,7 +76,7 @@ def conduct(job, folder):
     with Sealed.seal_json(request_of(job, "check", {}, 0)) as sealed:
         frames.send(control, {"op": "ready", "request_id": 0}, [sealed.fileno()])
     ready = frames.receive_plain(control)
-    replies = []
+    replies, stops = [], []
     for number, (procedure, plan) in enumerate(job["serve"], start=1):
         conn, far_conn = socket.socketpair()
 
@@ -68,15 +89,15 @@ def conduct(job, folder):
         descriptors = [] if procedure == "qualify" else [conn.fileno()]
         with Sealed.seal_json(request_of(job, procedure, plan, number)) as sealed:
             frames.send(control, {"op": "call", "request_id": number}, [sealed.fileno(), *descriptors])
-        while (message := frames.receive_plain(control)) is not None and message["op"] == "progress":
-            continue
+        message = answer_of(control, child, stops)
         replies.append(message)
         conn.close()
         os.waitpid(child, 0)
+    fake_gpu.end_busy()
     left = len(os.listdir(fake_gpu.FakeDriver.folder))
     control.close()
     os.waitpid(trusted, 0)
-    return {"ready": ready, "replies": replies, "left": left}
+    return {"ready": ready, "replies": replies, "left": left, "stops": stops}
 
 
 def main():

@@ -172,6 +172,21 @@ def test_inputs_changed_behind_the_back_of_the_baseline_are_found(serve: Serve) 
     assert report.code in ("BASELINE_POISON", "INPUT_MUTATION")
 
 
+def test_a_candidate_stands_still_while_the_baseline_is_timed(serve: Serve) -> None:
+    stops = serve(HONEST, ("check_correctness", {}), ("quick_time", QUICK))["stops"]
+    assert stops.count(1) == 0, "a check times nothing"
+    assert stops.count(2) >= QUICK["pairs"] / 2, "two blocks of the baseline may follow one another"
+
+
+def test_work_that_a_candidate_leaves_on_the_device_is_found_before_the_baseline_is_timed(serve: Serve) -> None:
+    body = "import fake_gpu\nfake_gpu.keep_busy()\nreturn torch.softmax(x, -1)"
+    facts = timed(serve(forward(body), ("quick_time", QUICK))["replies"][0])
+    assert facts.ceilings is not None
+    report = quick_time.judge(facts, FINISHED, quick_time.QuickPlan())
+    assert (report.verdict, report.code) == ("suspicious", "BASELINE_POISON")
+    assert "busy" in report.summary
+
+
 def test_a_model_keeps_tensors_among_its_arguments(serve: Serve) -> None:
     source = """
 import torch

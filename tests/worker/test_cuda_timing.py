@@ -1,5 +1,6 @@
 """What is made of wall clocks on a GPU: numbers in, numbers out."""
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -15,6 +16,7 @@ from kernelgate.tools.worker.cuda_timing import (
     Row,
     Side,
     Surroundings,
+    becomes_quiet,
     block_lengths,
     outside_us,
 )
@@ -104,3 +106,18 @@ def test_a_side_that_waits_for_the_device_itself_is_not_waited_for() -> None:
     assert pace.hopeless("candidate")
     assert not pace.hopeless("baseline")
     assert LEAST_SLEEP_US < pace.sleep_us(9) < 2_000.0
+
+
+def answers(*times_us: float) -> Callable[[], float]:
+    coming = iter(times_us)
+    return lambda: next(coming)
+
+
+def test_a_device_is_quiet_once_it_has_answered_at_once_several_times_in_a_row() -> None:
+    assert becomes_quiet(answers(40, 40, 40), 300, 0.0)
+    assert becomes_quiet(answers(1500, 40, 40, 900, 40, 40, 40), 300, 60.0)
+
+
+def test_a_device_that_never_answers_at_once_does_not_become_quiet() -> None:
+    assert not becomes_quiet(lambda: 1_500.0, 300, 0.0)
+    assert not becomes_quiet(answers(40, 40, 1_500), 300, 0.0), "two by chance do not do"

@@ -18,8 +18,9 @@ WHILE_BASELINE: Final = "while the baseline was timed"
 class Fault(Frozen):
     """The candidate did not answer as it should; whoever meets one stops there and reports it."""
 
-    kind: Literal["raised", "gone", "out_of_memory", "broken_protocol"]
-    """`gone`: its process ended or was killed; how is in `ChildExit`."""
+    kind: Literal["raised", "gone", "out_of_memory", "broken_protocol", "busy_device"]
+    """`gone`: its process ended or was killed; how is in `ChildExit`. `busy_device`: its work was on the GPU while
+    nobody had called it."""
     stage: Literal["load", "construct", "forward", "block", "profile", "trace"]
     error: str = ""
     """Exception type and message, at most 500 characters."""

@@ -44,6 +44,8 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
         return Failure(
             Verdict.suspicious, "FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}"
         )
+    if fault.kind == "busy_device":
+        return Failure(Verdict.suspicious, "BASELINE_POISON", fault.error)
     if fault.kind == "raised":
         return Failure(Verdict.crashed, "CRASH", f"it raised in {fault.stage}: {fault.error}")
     ended = of_exit(exit_, limit_s)

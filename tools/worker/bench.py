@@ -304,7 +304,7 @@ class RefereeBench:
 
     def _hold_still(self) -> None:
         """Stop the candidate, so that no thread of it disturbs the baseline or changes an answer being compared."""
-        if self._conversation is not None and not self._stopped and self._device.kind == "cpu":
+        if self._conversation is not None and not self._stopped:
             self._busy = self._control.stop()
             self._stopped = True
 

@@ -1,8 +1,8 @@
 """The referee's view of one call on a GPU: blocks are timed as a whole, by events and by the referee's wall clock.
 
-The candidate is not stopped while the baseline runs, as work that it has given to the device would not stop either;
-instead the inputs are compared right before and right after. Both processes stay on the device, which slices its time
-between them when both have work.
+While the baseline runs the candidate stands still. Work that it has given to the device would not stop with it, and the
+device slices its time between processes that have work: so the referee waits until the device answers at once, and
+compares the inputs right before and right after.
 """
 
 import time
@@ -40,6 +40,12 @@ MOST_OVERSLEPT: Final = 2.5
 """Blocks sleep at most so many times longer than is needed before what surrounds them is measured anew."""
 CONTEXT_BYTES: Final = 1 << 30
 """The candidate's context, flush buffer and kernels."""
+QUIET_LIMIT_S: Final = 1.0
+"""For work that the candidate left on the device; what takes longer is no leftover."""
+BUSY: Final = (
+    f"the GPU was still busy {QUIET_LIMIT_S:g} s after it had said that its calls were done and was stopped: "
+    "work beside the calls slows the baseline down"
+)
 CONSTANTS_KEPT: Final = 15
 COMPARED_WORDS: Final = 64 << 20
 """A comparison of inputs takes an eighth of this many 8-byte words for its findings."""
@@ -95,6 +101,7 @@ class CudaBench(RefereeBench):
     def load(self) -> Fault | None:
         """See `Bench`; the candidate's process starts CUDA first."""
         leave_room(CONTEXT_BYTES)
+        self._timer.learn_how_soon_it_answers()
         return super().load()
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
@@ -137,28 +144,53 @@ class CudaBench(RefereeBench):
         )
 
     def _measured(self, side: Side, ready: ReadyWorkload, lengths: Sequence[int], *, verify: bool) -> _Measured | Fault:
+        entries = range(len(ready.pool.entries))
+        orders = [self._secret.sample(entries, length) for length in self._secret.sample(lengths, len(lengths))]
+        if side == "baseline":
+            return self._baseline_runs(ready, orders)
         measured = _Measured()
-        for length in self._secret.sample(lengths, len(lengths)):
-            order = self._secret.sample(range(len(ready.pool.entries)), length)
-            if side == "baseline":
-                times, wall_us, found = self._guarded_baseline(ready, order)
-                measured.samples_us += [sample / 1e3 for sample in times.samples_ns]
-                measured.covered &= times.covered
-            else:
-                outcome = self._candidate_row(ready, order, verify=verify)
-                if isinstance(outcome, Fault):
-                    return outcome
-                assert self._last is not None
-                ran, wall_us = self._last.ran, self._last.wall_us
-                found = outcome[2]
-                measured.samples_us += outcome[0]
-                measured.covered &= ran.covered
-                measured.recompiled |= ran.compilations > 0
-            measured.worst(found)
-            measured.rows.append(Row(length, wall_us))
+        for order in orders:
+            outcome = self._candidate_row(ready, order, verify=verify)
+            if isinstance(outcome, Fault):
+                return outcome
+            assert self._last is not None
+            ran = self._last.ran
+            measured.samples_us += outcome[0]
+            measured.covered &= ran.covered
+            measured.recompiled |= ran.compilations > 0
+            measured.worst(outcome[2])
+            measured.rows.append(Row(len(order), self._last.wall_us))
             if measured.comparison is not None and measured.comparison.problem != "none":
                 break
         return measured
+
+    def _baseline_runs(self, ready: ReadyWorkload, orders: Sequence[list[int]]) -> _Measured | Fault:
+        """Runs of the baseline on a device that is its own, and whether its inputs were as they should be all along."""
+        fault = self._quieten()
+        if fault is not None:
+            return fault
+        measured = _Measured()
+        used = [ready.pool.entries[index] for index in sorted({index for order in orders for index in order})]
+        spoiled = any_changed(used)
+        for order in orders:
+            times, wall_us = self._time_baseline(ready, order)
+            measured.samples_us += [sample / 1e3 for sample in times.samples_ns]
+            measured.covered &= times.covered
+            measured.rows.append(Row(len(order), wall_us))
+        spoiled = any_changed(used) or spoiled
+        if spoiled:
+            for entry in used:
+                entry.put_back()
+            found = mutated(Question(self._task, ready.held.name, "original", None))
+            measured.comparison = found.model_copy(update={"pattern": WHILE_BASELINE})
+        return measured
+
+    def _quieten(self) -> Fault | None:
+        """Stop the candidate, and wait for the end of what it has given to the device."""
+        self._hold_still()
+        if self._timer.becomes_quiet(QUIET_LIMIT_S):
+            return None
+        return Fault(kind="busy_device", stage="block", error=BUSY)
 
     def _outside_us(self, side: Side, ready: ReadyWorkload, rows: list[Row], around: Surroundings) -> float:
         if side == "baseline":
@@ -183,6 +215,7 @@ class CudaBench(RefereeBench):
         if around is not None and fits and set(lengths) <= set(around.whole_us):
             return around
         start = time.perf_counter()
+        self._quieten()  # where it stays busy, the baseline's block that follows says so
         self._constants_us.clear()
         whole_us = {length: self._nothing_us(ready, length, sleep_us) for length in sorted(set(lengths))}
         self._around = Surroundings.of(sleep_us, whole_us)
@@ -212,20 +245,8 @@ class CudaBench(RefereeBench):
         kept[key] = min(walls_us)
         return kept[key]
 
-    def _guarded_baseline(self, ready: ReadyWorkload, order: list[int]) -> tuple[BlockTimes, float, Comparison | None]:
-        """A run of the baseline, and whether its inputs were as they should be before and after."""
-        used = [ready.pool.entries[index] for index in order]
-        spoiled = any_changed(used)
-        times, wall_us = self._time_baseline(ready, order)
-        spoiled = any_changed(used) or spoiled
-        if not spoiled:
-            return times, wall_us, None
-        for entry in used:
-            entry.put_back()
-        found = mutated(Question(self._task, ready.held.name, "original", None))
-        return times, wall_us, found.model_copy(update={"pattern": WHILE_BASELINE})
-
     def _baseline_row(self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False) -> Sequence[float]:
+        self._hold_still()
         times, _ = self._time_baseline(ready, order)
         return [sample / 1e3 for sample in times.samples_ns]
 
@@ -270,6 +291,7 @@ class CudaBench(RefereeBench):
         around: Around = conversation.NOTHING,
     ) -> tuple[protocol.Ran, tuple[float, ...]] | Fault:
         """As the base; the one time that comes back is the claimed time of a call: it only sizes blocks."""
+        self._let_run()
         torch.cuda.synchronize()  # what was lent must be written
         built = held.built
         question = protocol.Run(
@@ -325,6 +347,14 @@ class CudaBench(RefereeBench):
     def _hand_over_us(self, ready: ReadyWorkload) -> float:
         """None: it is no part of a slope over two lengths."""
         return 0.0
+
+    def ceilings(self) -> Ceilings:
+        """As the base; what was measured beside somebody's work is not kept."""
+        alone = self._house.ceilings is not None or self._quieten() is None
+        found = super().ceilings()
+        if not alone:
+            self._house.ceilings = None
+        return found
 
     def _measure_ceilings(self) -> Ceilings:
         largest = max(self._house.held.values(), key=lambda held: held.sizes.flops)

@@ -6,6 +6,7 @@ host's gaps between launches do not count (13 µs fell to 4 for one small kernel
 3 µs of their own on calls of a few µs.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,10 @@ SLEEP_STEP: Final = 1.25
 HOPELESS: Final = 4
 """After so many blocks in a row whose calls were not enqueued in time, the side is not waited for any more: it waits
 for the device itself, or launches more than fits the device's queue."""
+QUIET_ROOM_US: Final = 300.0
+"""On a device that others use as well an answer waits for their slice of its time, about 2 ms, to end."""
+QUIET_ANSWERS: Final = 3
+"""So many in a row: with others at work one in several comes at once all the same."""
 LEAST_SHARE: Final = 0.05
 """A call shorter than what is taken off is still given this share of what was seen."""
 OUTSIDE_SLACK_US: Final = 400.0
@@ -105,6 +110,8 @@ class CudaTimer:
         size_bytes = FLUSH_SHARE * max(cache_bytes(), 1 << 20)
         self._flush = torch.empty(size_bytes, dtype=torch.uint8, device=CUDA_DEVICE)
         self._events: list[tuple[Event, Event]] = []
+        self._word = torch.zeros(1, device=CUDA_DEVICE)
+        self._least_answer_us = math.inf
 
     def time_block(
         self,
@@ -149,10 +156,37 @@ class CudaTimer:
         self._flush.zero_()
         _SYNCHRONIZE()
 
+    def learn_how_soon_it_answers(self) -> None:
+        """While no work of others can be on the device; what was learned on a quieter one stays."""
+        self._answer_us()
+        self._least_answer_us = min(self._least_answer_us, median([self._answer_us() for _ in range(QUIET_ANSWERS)]))
+
+    def becomes_quiet(self, limit_s: float) -> bool:
+        """Wait until nobody else has work on the device; False if somebody still has when the time is up."""
+        return becomes_quiet(self._answer_us, self._least_answer_us + QUIET_ROOM_US, limit_s)
+
+    def _answer_us(self) -> float:
+        """How long the smallest piece of work takes, there and back."""
+        start = _CLOCK()
+        self._word.zero_()
+        _SYNCHRONIZE()
+        return (_CLOCK() - start) / 1e3
+
     def _pairs(self, count: int) -> list[tuple[Event, Event]]:
         while len(self._events) < count:
             self._events.append((new_event(), new_event()))
         return self._events[:count]
+
+
+def becomes_quiet(answer_us: Callable[[], float], most_us: float, limit_s: float) -> bool:
+    """Whether `QUIET_ANSWERS` in a row come within `most_us`, before the time is up."""
+    end_s = time.monotonic() + limit_s
+    in_a_row = 0
+    while in_a_row < QUIET_ANSWERS:
+        in_a_row = in_a_row + 1 if answer_us() <= most_us else 0
+        if in_a_row == 0 and time.monotonic() > end_s:
+            return False
+    return True
 
 
 @dataclass

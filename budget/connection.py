@@ -169,6 +169,8 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
         LedgerError: missing, not a ledger, newer schema, damaged.
     """
     file = Path(path).absolute()
+    if file.is_dir():
+        raise NotABook(f"{file} is a folder; name the ledger file in it, such as {file / 'ledger.db'}.")
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
     _check_magic(file)

@@ -171,6 +171,34 @@ def best(run_id: str, output: Path | None, data: Path | None) -> None:
 
 @main.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--table", "names", multiple=True, help="Only this table or view; may be given again. Default: all tables."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
+@click.option(
+    "--blobs", type=click.Choice(["base64", "sha256"]), default="base64", help="Raw samples whole, or their digests."
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def export(ledger: Path | None, names: tuple[str, ...], output: Path | None, blobs: Any, data: Path | None) -> None:
+    """Write the book as JSON lines: one row a line, its table in front."""
+    from kernelgate.server.reading_commands import export_book
+
+    sys.exit(export_book(ledger or _settings(data, (), None, None).ledger, names, output, blobs))
+
+
+@main.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def datasette(ledger: Path | None, output: Path | None, data: Path | None) -> None:
+    """Write the metadata with which Datasette shows the book as a site: datasette -i LEDGER -m FILE."""
+    from kernelgate.server.reading_commands import write_metadata
+
+    sys.exit(write_metadata(ledger or _settings(data, (), None, None).ledger, output))
+
+
+@main.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option("--head", help="A head hash (seq:hash) from a reply: proves that nothing before it was cut or rewritten.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")

@@ -1,22 +1,25 @@
--- Who paid how much for what. Accounts pay for their calls; the house pays for what was measured above a hold and for faults
--- of ours (overruns), for qualifying tasks, for calibrations, and for the referee's own work under a lease.
--- Seconds are summed in whole nanoseconds, as the book keeps them.
+-- What each account paid for its calls, and what the house paid beside them: what was measured above a hold and faults of ours
+-- (overruns), qualifying tasks, calibrations, and the referee's own work under a lease. `device_s` counts GPU-seconds and
+-- CPU-seconds alike. Seconds are summed in whole nanoseconds, as the book keeps them.
 WITH paid AS (
-  SELECT account_id, CASE kind WHEN 'settle' THEN 'calls' ELSE 'overruns' END AS paid_for, gpu_s, cpu_s, work_s
-  FROM events WHERE kind IN ('settle', 'overrun')
-  UNION ALL SELECT 'house', 'qualifications', gpu_s, cpu_s, 0.0 FROM qualifications
-  UNION ALL SELECT 'house', 'calibrations', gpu_s, cpu_s, 0.0 FROM calibrations
-  UNION ALL
-  SELECT 'house', 'referee', CASE r.device_kind WHEN 'cuda' THEN s.house_s ELSE 0.0 END,
-    CASE r.device_kind WHEN 'cuda' THEN 0.0 ELSE s.house_s END, 0.0
-  FROM results s JOIN runs r ON r.run_id = s.run_id WHERE s.house_s > 0
+  SELECT account_id,
+    sum(CASE kind WHEN 'settle' THEN 1 ELSE 0 END) AS charges,
+    sum(CASE kind WHEN 'settle' THEN CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT) ELSE 0 END) AS calls_ns,
+    sum(CASE kind WHEN 'settle' THEN CAST(round(work_s * 1e9) AS BIGINT) ELSE 0 END) AS work_ns,
+    sum(CASE kind WHEN 'overrun' THEN CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT) ELSE 0 END) AS overrun_ns
+  FROM events GROUP BY account_id
+),
+house AS (
+  SELECT 'house' AS account_id,
+    (SELECT sum(CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT)) FROM qualifications) AS qualifying_ns,
+    (SELECT sum(CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT)) FROM calibrations) AS calibrating_ns,
+    (SELECT sum(CAST(round(house_s * 1e9) AS BIGINT)) FROM results) AS referee_ns
 )
 SELECT
-  p.account_id, p.paid_for, count(*) AS entries,
-  sum(CAST(round(p.gpu_s * 1e9) AS INTEGER)) / 1e9 AS gpu_s,
-  sum(CAST(round(p.cpu_s * 1e9) AS INTEGER)) / 1e9 AS cpu_s,
-  sum(CAST(round(p.work_s * 1e9) AS INTEGER)) / 1e9 AS work_s,
-  a.device_s_cap
-FROM paid p
-LEFT JOIN accounts a ON a.account_id = p.account_id
-GROUP BY p.account_id, p.paid_for;
+  a.account_id, ifnull(p.charges, 0) AS charges, ifnull(p.calls_ns, 0) / 1e9 AS calls_device_s,
+  ifnull(p.work_ns, 0) / 1e9 AS calls_work_s, ifnull(p.overrun_ns, 0) / 1e9 AS overruns_device_s,
+  ifnull(h.qualifying_ns, 0) / 1e9 AS qualifying_device_s, ifnull(h.calibrating_ns, 0) / 1e9 AS calibrating_device_s,
+  ifnull(h.referee_ns, 0) / 1e9 AS referee_device_s, a.device_s_cap
+FROM accounts a
+LEFT JOIN paid p ON p.account_id = a.account_id
+LEFT JOIN house h ON h.account_id = a.account_id;

@@ -11,16 +11,16 @@ pairs AS (
   WHERE a.precise_ratio <> b.precise_ratio
 ),
 counted AS (
-  SELECT run_id, environment_id, count(*) AS pairs, sum(agreed) AS agreed_pairs,
+  SELECT run_id, environment_id, count(1) AS pairs, sum(agreed) AS agreed_pairs,
     sum(certain) AS certain_pairs, sum(agreed AND certain) AS certain_agreed_pairs
   FROM pairs GROUP BY run_id, environment_id
 )
 SELECT
-  t.run_id, t.environment_id, count(*) AS candidates, sum(t.overturned) AS overturned,
+  t.run_id, t.environment_id, count(1) AS candidates, sum(t.overturned) AS overturned,
   ifnull(c.pairs, 0) AS pairs, ifnull(c.agreed_pairs, 0) AS agreed_pairs,
-  CAST(c.agreed_pairs AS REAL) / c.pairs AS agreed_share,
+  CAST(c.agreed_pairs AS DOUBLE) / c.pairs AS agreed_share,
   ifnull(c.certain_pairs, 0) AS certain_pairs, ifnull(c.certain_agreed_pairs, 0) AS certain_agreed_pairs,
-  CAST(c.certain_agreed_pairs AS REAL) / nullif(c.certain_pairs, 0) AS certain_agreed_share
+  CAST(c.certain_agreed_pairs AS DOUBLE) / nullif(c.certain_pairs, 0) AS certain_agreed_share
 FROM timed t
 LEFT JOIN counted c ON c.run_id = t.run_id AND c.environment_id = t.environment_id
 GROUP BY t.run_id, t.environment_id;

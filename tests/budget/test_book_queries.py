@@ -80,15 +80,15 @@ def test_what_was_dropped_and_proved_faster_all_the_same_is_listed(halving: Scen
     against_the_rule(halving, 3.0)
     against_the_rule(halving, 0.9, Verdict.slower)
     (row,) = rows(halving, "wrongly_dropped")
-    assert (row["candidate_id"], row["dropped_by"], row["proven_run_id"], row["beat_the_best"]) == (
-        "c2", "clearly_slower", "r1", 1,
-    )  # fmt: skip
+    assert (row["candidate_id"], row["proven_run_id"], row["beat_the_best"]) == ("c2", "r1", 1)
+    assert (row["clearly_slower_seq"] is None, row["refused_seq"]) == (False, None)
 
 
 def test_a_refused_source_that_another_run_proved_faster_is_listed_with_that_run(halving: Scenario) -> None:
     source = "# the same in both runs\n"
     dropped = halving.climb(Rung.quick, source, ratio=1.1, spread=0.05)
-    assert halving.refused(dropped, Rung.precise).kind == "rule"
+    refusal = halving.refused(dropped, Rung.precise)
+    assert refusal.kind == "rule"
     assert rows(halving, "wrongly_dropped") == []
     halving.run = halving.ledger.start_run(TASK, run_request())
     halving.job_record = halving.job()
@@ -96,7 +96,7 @@ def test_a_refused_source_that_another_run_proved_faster_is_listed_with_that_run
     for rung in (Rung.compile, Rung.check, Rung.quick, Rung.precise):
         halving.measure(proven, rung, ratio=1.5)
     (row,) = rows(halving, "wrongly_dropped")
-    assert (row["run_id"], row["candidate_id"], row["dropped_by"]) == ("r1", "c2", "rule")
+    assert (row["run_id"], row["candidate_id"], row["refused_seq"]) == ("r1", "c2", refusal.seq)
     assert (row["proven_run_id"], row["proven_candidate_id"], row["beat_the_best"]) == ("r2", "c3", 0)
 
 
@@ -107,8 +107,14 @@ def test_costs_say_who_paid_for_what_and_which_verdicts_took_it(tmp_path: Path) 
     hold = book.hold(book.climb(Rung.compile), Rung.check, 1.0)
     book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=1.25, work_s=1.0), result_input(Rung.check))
     book.ledger.record_qualification(TASK, ENVIRONMENT, qualified=True, why="", facts={}, paid=Amount(cpu_s=4.0))
-    paid = {(row["account_id"], row["paid_for"]): row["cpu_s"] for row in rows(book, "cost_per_account")}
-    assert paid == {(ACCOUNT, "calls"): 2.0, ("house", "overruns"): 0.25, ("house", "qualifications"): 4.0}
+    paid = {row["account_id"]: row for row in rows(book, "cost_per_account")}
+    assert (paid[ACCOUNT]["calls_device_s"], paid[ACCOUNT]["charges"], paid[ACCOUNT]["overruns_device_s"]) == (
+        2.0,
+        6,
+        0,
+    )
+    assert (paid["house"]["overruns_device_s"], paid["house"]["qualifying_device_s"]) == (0.25, 4.0)
+    assert (paid["house"]["calls_device_s"], paid["house"]["calibrating_device_s"]) == (0.0, 0.0)
     spent = {row["outcome"]: row for row in rows(book, "cost_per_verdict")}
     assert {outcome: row["cpu_s"] for outcome, row in spent.items()} == {
         "built": 0.0, "correct": 1.5, "wrong_values": 0.5,

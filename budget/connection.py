@@ -1,9 +1,11 @@
 """One connection to the book: opening a file with clear errors, immediate transactions, typed look-ups."""
 
 import errno
+import fcntl
 import os
 import sqlite3
 import stat
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,17 +15,27 @@ from typing import Any, Final, Self
 
 from kernelgate.budget.chain import head_of
 from kernelgate.budget.clock import Clock, SystemClock
-from kernelgate.budget.errors import BookNotFound, BookReadOnly, NotABook, translate
+from kernelgate.budget.errors import (
+    NO_LOCKS,
+    BookNotFound,
+    BookReadOnly,
+    BookWithoutLocks,
+    LedgerError,
+    NotABook,
+    translate,
+)  # fmt: skip
 from kernelgate.budget.migrations import SCHEMA_VERSION, migrate, version_of
 from kernelgate.budget.records import Head
 from kernelgate.budget.rules import Rules, find_rules
 
 BUSY_TIMEOUT_S: Final = 5.0
 """Longer than any healthy transaction of another process by a factor of a thousand."""
+_SMALLEST_BYTES: Final = 512
+"""Of a SQLite database; SQLite takes what is shorter for an empty one and writes over it."""
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _RETRY_S: Final = 0.001
 """Between two attempts to become the writer. SQLite's own handler backs off to 100 ms, so that among eight saturated
 writers one was starved for over 5 s; equal short waits are fair."""
-_MAGIC: Final = b"SQLite format 3\x00"
 
 
 class Session:
@@ -60,7 +72,12 @@ class Session:
             session._prepare()
         except sqlite3.Error as error:
             connection.close()
-            raise translate(error, file) from error
+            raise _explained(error, file) from error
+        except LedgerError as error:
+            connection.close()
+            if isinstance(error.__cause__, sqlite3.Error):  # from the transaction that brings the schema up to date
+                raise _explained(error.__cause__, file) from error.__cause__
+            raise
         except BaseException:
             connection.close()
             raise
@@ -68,7 +85,7 @@ class Session:
 
     def _prepare(self) -> None:
         version = version_of(self._connection, self._path)
-        _use_wal(self._connection, self._busy_timeout_s)
+        _use_wal(self._connection, self._path, self._busy_timeout_s)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         with self.transaction():
@@ -173,7 +190,7 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
         raise NotABook(f"{file} is a folder; name the ledger file in it, such as {file / 'ledger.db'}.")
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
-    _check_magic(file)
+    _require_database(file)
     uri = f"{file.as_uri()}?mode=ro"
     if not file.with_name(file.name + "-wal").exists() and not os.access(file.parent, os.W_OK):
         uri += "&immutable=1"  # on a read-only medium SQLite cannot make the files that a WAL book needs
@@ -181,7 +198,7 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S)
         version = version_of(connection, file)
     except sqlite3.Error as error:
-        raise translate(error, file) from error
+        raise _explained(error, file) from error
     if version == 0:
         raise NotABook(f"{file} is an empty SQLite database, not a ledger of kernelgate; check the path.")
     return connection
@@ -204,7 +221,7 @@ def _make_file(file: Path) -> None:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         _require_plain_file(file)
-        _check_magic(file)
+        _require_database(file)
     except OSError as error:
         raise BookReadOnly(
             f"The book {file} cannot be made ({error.strerror}); make the folder writable or name another path."
@@ -230,28 +247,44 @@ def _require_plain_file(file: Path) -> None:
         raise NotABook(f"{file} is a pipe, a socket or a device, no file; move it away, or name another path.")
 
 
-def _check_magic(file: Path) -> None:
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(len(_MAGIC))
-    except OSError as error:
-        raise BookReadOnly(f"The book {file} cannot be read ({error.strerror}); fix its permissions.") from error
-    if start not in (b"", _MAGIC):
+def _require_database(file: Path) -> None:
+    """Raise for what is no database as far as can be told without opening it; SQLite itself says the rest.
+
+    To open and close the file here would drop the locks that other connections of this process hold on it: the next
+    process to leave would take itself for the last one and remove the log of changes that they still write.
+    """
+    if not os.access(file, os.R_OK):
+        raise BookReadOnly(f"The book {file} may not be read by this user; fix its permissions.")
+    if 0 < file.stat().st_size < _SMALLEST_BYTES:
         raise NotABook(f"{file} is not a SQLite database; name another ledger file or move this one away.")
 
 
-def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+def _explained(error: sqlite3.Error, file: Path) -> LedgerError:
+    """The book's own error. Where locks are missing, SQLite can only say that somebody else has one."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR):
+        try:
+            with tempfile.TemporaryFile(dir=file.parent) as beside:
+                fcntl.lockf(beside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refused:
+            if refused.errno in _NO_LOCKS:
+                return BookWithoutLocks(NO_LOCKS.format(path=file, cause=refused.strerror))
+    return translate(error, file)
+
+
+def _use_wal(connection: sqlite3.Connection, path: Path, busy_timeout_s: float) -> None:
     give_up_s = time.monotonic() + busy_timeout_s
     while True:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if mode != "wal":
-                connection.execute("PRAGMA journal_mode = WAL")
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
             if not _is_busy(error) or time.monotonic() > give_up_s:
                 raise
             time.sleep(_RETRY_S)
         else:
+            if mode != "wal":  # SQLite then goes on with another mode, and says nothing
+                raise BookWithoutLocks(NO_LOCKS.format(path=path, cause=f"SQLite offers journal mode {mode} alone"))
             return
 
 

@@ -42,7 +42,12 @@ def scan_files(files: Mapping[str, str]) -> SourceScan:
 def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:
     """Tokens up to the first place that is not Python: what comes after never runs. A whole text has an ENDMARKER."""
     try:
-        yield from tokenize.generate_tokens(io.StringIO(text).readline)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if (
+                token.type == tokenize.ERRORTOKEN
+            ):  # going on from such a place takes time that is quadratic in the length
+                return
+            yield token
     except (tokenize.TokenError, SyntaxError, ValueError):
         return
 

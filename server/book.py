@@ -1,6 +1,7 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,6 +16,7 @@ from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
+from kernelgate.server.kinship import structures
 from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
@@ -33,6 +35,7 @@ from kernelgate.tools.kit.book import (
     ToolMistake,
 )  # fmt: skip
 from kernelgate.tools.kit.envelope import JobView, NextStep
+from kernelgate.tools.kit.parents import parents
 
 OWN_KERNEL: Final = "the kernel that the task starts from"
 POLL_S: Final = 0.25
@@ -156,6 +159,11 @@ class ServerBook:
             )
 
         return await self._services.ledger.do(looking)
+
+    async def parents(self, run_id: RunId, ranked: Sequence[CandidateRow], limit: int) -> tuple[CandidateRow, ...]:
+        """Of the run's candidates, best first: those worth mutating, the best and the best of each other structure."""
+        services = self._services
+        return parents(ranked, await structures(services.shapes, services.ledger, run_id), limit)
 
     async def candidate(self, candidate_id: CandidateId) -> CandidateView:
         """One candidate with its results."""

@@ -19,6 +19,7 @@ from kernelgate.server import advice
 from kernelgate.server.endings import Endings
 from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
 from kernelgate.server.health import Health
+from kernelgate.server.kinship import Shapes
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import is_alive, this_process
 from kernelgate.server.settings import Settings
@@ -81,6 +82,7 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     health: dict[str, Health] = field(default_factory=dict[str, Health])
     """Device uid → what probes said of it. It ends with the server: a restart begins with trust."""
+    shapes: Shapes = field(default_factory=Shapes)
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:

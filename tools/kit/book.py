@@ -1,5 +1,6 @@
 """The book as tools may see it: one account's tasks, runs, candidates and jobs, behind a port."""
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -80,6 +81,10 @@ class CandidateRow(Frozen):
     ratio_rung: str = ""
     """The rung that the ratio is from: `quick` although `furthest` is `precise`, where it failed there."""
     spent_s: float = 0.0
+    structure: str = ""
+    """Of a parent, like the next two: language, kernels, tile shape, features."""
+    lineage: str = ""
+    why: str = ""
 
 
 class ResultView(Frozen):
@@ -149,6 +154,10 @@ class Book(Protocol):
 
     async def candidates(self, run_id: RunId) -> tuple[CandidateRow, ...]:
         """The candidates of a run, oldest first."""
+        ...
+
+    async def parents(self, run_id: RunId, ranked: Sequence[CandidateRow], limit: int) -> tuple[CandidateRow, ...]:
+        """Of the run's candidates, best first: those worth mutating, the best and the best of each other structure."""
         ...
 
     async def candidate(self, candidate_id: CandidateId) -> CandidateView:

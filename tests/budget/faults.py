@@ -1,6 +1,7 @@
 """A process whose writes go wrong: it dies before or after one, or SQLite refuses it. And clocks that jump."""
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +32,13 @@ class Fault:
     at: int
 
 
+def refusal(code: int, said: str) -> sqlite3.OperationalError:
+    """An error as SQLite raises it."""
+    error = sqlite3.OperationalError(said)
+    error.sqlite_errorcode = code
+    return error
+
+
 class JumpyClock:
     """Wall clock that is set forwards and backwards; a monotonic one that begins anew after each boot."""
 
@@ -47,16 +55,20 @@ class JumpyClock:
 
 
 class FaultyConnection:
-    """A connection on which one write goes wrong. A dead process sends nothing more, not even a rollback."""
+    """A connection on which one write goes wrong. A dead process sends nothing more, not even a rollback.
 
-    def __init__(self, real: sqlite3.Connection) -> None:
+    `death`: what its code meets from then on; where that must run on to be cleared away, an error of SQLite's.
+    """
+
+    def __init__(self, real: sqlite3.Connection, death: Callable[[], BaseException] = Died) -> None:
         self.real = real
+        self.death = death
         self.fault: Fault | None = None
         self.dead = False
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if self.dead:
-            raise Died
+            raise self.death()
         fault = self.fault
         if fault is None or not sql.lstrip().startswith(WRITES):
             return self.real.execute(sql, *values)
@@ -64,14 +76,11 @@ class FaultyConnection:
         if fault.at > 0 and not (fault.how == "busy" and sql.startswith("BEGIN")):
             return self.real.execute(sql, *values)
         if fault.how in REFUSED:
-            code, said = REFUSED[fault.how]
-            error = sqlite3.OperationalError(said)
-            error.sqlite_errorcode = code
-            raise error
+            raise refusal(*REFUSED[fault.how])
         if fault.how == "dies_after":
             self.real.execute(sql, *values)
         self.dead = True
-        raise Died
+        raise self.death()
 
     @property
     def in_transaction(self) -> bool:

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
-from faulty_server import Fault, FaultyServer, How, JumpyClock, Owners, processes
+from faults import Fault, JumpyClock
+from faulty_server import FaultyServer, How, Owners, processes
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from live_server import forward

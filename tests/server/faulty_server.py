@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from unittest import mock
 
 from anyio.from_thread import BlockingPortal
 from fakes import FakeRunner
+from faults import Fault, FaultyConnection, JumpyClock, refusal
 from going_well import as_fast, built, correct, finished, qualified, steady, timed
 from mcp import Client
 
@@ -22,9 +22,6 @@ from kernelgate.server.measure import KNOWN_GOOD
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
 from kernelgate.tools.kit.wire import ChildExit, WorkerReply, WorkerRequest
-
-sys.path.append(str(Path(__file__).parents[1] / "budget"))
-from faults import Fault, FaultyConnection, JumpyClock, refusal
 
 How = Literal["well", "wrong", "crashed", "our_fault", "capped", "down"]
 """`our_fault` strikes one try, `down` all that follow, also a known good candidate."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from going_well import PUBLIC, timed, worker
+from fakes import FakeRunner
+from going_well import PUBLIC, correct, finished, qualified, timed, worker
 from live_server import forward
 from mcp import Client
 
@@ -28,8 +29,8 @@ def precise(request: WorkerRequest) -> WorkerReply:
 
 
 @asynccontextmanager
-async def server(folder: Path) -> AsyncIterator[Call]:
-    runner = worker(precise)
+async def server(folder: Path, runner: FakeRunner | None = None) -> AsyncIterator[Call]:
+    runner = runner or worker(precise)
     settings = Settings(data_dir=folder, device="cpu")
 
     async def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -87,6 +88,29 @@ async def test_parents_are_the_best_and_other_structures_with_lineage(tmp_path: 
         assert (other["candidate_id"], other["lineage"]) == ("c3", "c1 > c3")
         assert other["why"] == "unlike c2: with in place, without softmax"
         assert listed["total"] == 2
+
+
+def two_kernels_in_three_configurations(request: WorkerRequest) -> WorkerReply:
+    """A build whose kernels are not all written down as such in the source."""
+    binary = {
+        "target": "sm_90", "registers": 32, "spill_bytes": 0, "shared_bytes": 0, "warps": 4, "tensor_cores": False,
+        "vector_loads": True,
+    }  # fmt: skip
+    trace = {"on": "fake_cuda", "workloads": ["64x256"], "complete": True, "launches": 2}
+    kernels = [{"name": name, **binary} for name in ("rows", "rows", "columns")]
+    return finished(request, {"language": "triton", "trace": trace, "kernels": kernels}, wall_s=0.2)
+
+
+async def test_kernels_are_counted_as_the_build_compiled_them_whatever_their_configurations(tmp_path: Path) -> None:
+    answers = {
+        "qualify": qualified, "compile": two_kernels_in_three_configurations, "check_correctness": correct,
+    }  # fmt: skip
+    runner = FakeRunner(lambda request: answers[request.procedure](request))
+    async with server(tmp_path, runner) as call:
+        source = f"import triton\n{SOURCE}BLOCK = 64\n"
+        await call("compile", run_id="r1", source=source, up_to="check_correctness")
+        (parent,) = (await call("list_candidates", run_id="r1", order="parents"))["candidates"]
+        assert parent["structure"] == "triton, 2 kernels, BLOCK 64; softmax"
 
 
 async def test_lists_stay_under_four_thousand_tokens_and_say_where_to_go_on(tmp_path: Path) -> None:

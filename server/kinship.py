@@ -54,6 +54,12 @@ async def near_duplicate(shapes: Shapes, book: LedgerThread, candidate: Candidat
     return near_duplicates(await shapes.of_run(book, candidate.run_id)).get(candidate.candidate_id)
 
 
+def is_repeated(ledger: Ledger, candidate: CandidateRecord) -> bool:
+    """Whether this very source was submitted again: the book keeps the note that came with it, even an empty one."""
+    again = "SELECT 1 FROM events WHERE run_id = ? AND candidate_id = ? AND kind = 'note' AND rung IS NULL LIMIT 1"
+    return bool(ledger.query(again, candidate.run_id, candidate.candidate_id))
+
+
 async def structures(shapes: Shapes, book: LedgerThread, run_id: RunId) -> dict[CandidateId, Structure]:
     """The structure of each candidate of a run: from its source, and its kernels from its build where it tells them."""
     found = await shapes.of_run(book, run_id)

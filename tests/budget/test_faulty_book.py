@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 QUIET = [HealthCheck.too_slow]  # each step is synced to disk, and audited
 
 FaultyBook.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
+    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
 )
 TestAFaultyBook = FaultyBook.TestCase
 

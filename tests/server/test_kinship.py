@@ -59,6 +59,14 @@ async def test_a_near_duplicate_is_named_when_it_is_submitted_and_measured_for_i
         assert "near-duplicate" not in checked["summary"], "said once, at submission"
 
 
+async def test_the_very_same_source_is_said_to_be_known(tmp_path: Path) -> None:
+    async with server(tmp_path) as call:
+        await call("compile", run_id="r1", source=SOURCE)
+        again = await call("compile", run_id="r1", source=SOURCE, up_to="check_correctness")
+        assert again["summary"].endswith("; this very source was submitted before: it is c1")
+        assert again["candidate_id"] == "c1"
+
+
 async def test_a_near_duplicate_of_another_run_is_no_near_duplicate(tmp_path: Path) -> None:
     async with server(tmp_path) as call:
         await call("compile", run_id="r1", source=SOURCE)

@@ -57,9 +57,16 @@ def head_of(connection: sqlite3.Connection) -> Head:
     return Head(seq=row[0], hash=row[1]) if row else Head(seq=0, hash=GENESIS_HASH)
 
 
-def append(connection: sqlite3.Connection, clock: Clock, event: Event) -> Head:
-    """Write the next event. The caller holds an immediate transaction, so that nobody writes in between."""
-    before = head_of(connection)
+def append(connection: sqlite3.Connection, clock: Clock, event: Event, before: Head | None = None) -> Head:
+    """Write the next event. The caller holds an immediate transaction, so that nobody writes in between.
+
+    Args:
+        connection: of the book.
+        clock: stamps the event.
+        event: what happened.
+        before: the head, where the caller has read it in this transaction.
+    """
+    before = before or head_of(connection)
     columns: dict[str, Cell] = {"seq": before.seq + 1}
     for name in _GIVEN:
         columns[name] = getattr(event, name)

@@ -5,9 +5,9 @@ from typing import Final
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.model import Rung
 from kernelgate.budget.outcomes import Refused, Replayed
+from kernelgate.budget.purse import purse_text
 from kernelgate.budget.records import ResultRecord
 from kernelgate.budget.rows import insert, result_of, rows_of_result
-from kernelgate.budget.runs import purse_text
 from kernelgate.budget.spending import Spending
 
 _FREE: Final = ("gpu_s", "cpu_s", "work_s", "overrun_s", "house_s", "queue_s", "prepare_s", "wall_s")

@@ -8,6 +8,7 @@ from kernelgate.budget.chain import Event, append
 from kernelgate.budget.clock import earlier
 from kernelgate.budget.errors import IdempotencyConflict, LedgerError
 from kernelgate.budget.model import Amount, Purse
+from kernelgate.budget.purse import purse_text
 from kernelgate.budget.reads import Reads, RunClosed
 from kernelgate.budget.records import (
     CalibrationRecord,
@@ -263,15 +264,10 @@ class Runs(Reads):
             insert_observation(connection, environment_id, None, facts, self._clock.utc())
 
 
-def purse_text(purse: Purse) -> str:
-    """A purse as the events carry it."""
-    return canonical_json(purse.model_dump(mode="json"))
-
-
 def _with_facts(row: Mapping[str, Any]) -> dict[str, Any]:
     columns = {**row, "facts": json.loads(row["facts_json"])}
     del columns["facts_json"]
     return columns
 
 
-__all__ = ["IDLE_LIMIT_S", "RunClosed", "Runs", "UnknownRule", "purse_text"]
+__all__ = ["IDLE_LIMIT_S", "RunClosed", "Runs", "UnknownRule"]

@@ -17,6 +17,7 @@ from kernelgate.budget.errors import BookDamaged, BookNotFound, BookReadOnly, No
 from kernelgate.budget.logfile import LogFile
 from kernelgate.budget.migrations import SCHEMA_VERSION, migrate, version_of
 from kernelgate.budget.records import Head
+from kernelgate.budget.rows import PaidRows
 from kernelgate.budget.rules import Rules, find_rules
 
 BUSY_TIMEOUT_S: Final = 5.0
@@ -87,6 +88,7 @@ class Session:
                 version == SCHEMA_VERSION
             ):  # writes nothing, but fails now rather than at the first hold if the file is read-only
                 self._connection.execute("UPDATE accounts SET account_id = account_id WHERE 0")
+        self._paid = PaidRows(self._connection)
         self._log = _log_of(self._path)
         self._connection.execute("PRAGMA synchronous = NORMAL")  # from here on the log is synced by us
 

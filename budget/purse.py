@@ -124,7 +124,7 @@ def joined_purse(granted: str, opened: Mapping[str, float], settled: Mapping[str
 
 
 def _spent_text(spent: Mapping[str, float]) -> str:
-    return _SPENT % tuple(spent[name] for name in _SPENT_NAMES)
+    return _SPENT % tuple(map(spent.__getitem__, _SPENT_NAMES))
 
 
 def _seconds(value: float) -> float:

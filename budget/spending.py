@@ -12,7 +12,7 @@ from kernelgate.budget.model import HOUSE, Amount, Purse, ReleaseReason, Unjudge
 from kernelgate.budget.outcomes import Extended, Refused, Released, Settled
 from kernelgate.budget.purse import Shortage, charge, overrun, plus, purse_text, shortage, trimmed
 from kernelgate.budget.records import ArtifactInput, Head, Json, ResultInput, SampleInput
-from kernelgate.budget.rows import insert, insert_observation, insert_samples, rows_of_result
+from kernelgate.budget.rows import insert, insert_observation, insert_samples
 from kernelgate.tasks.model import canonical_json
 
 ABOVE_THE_HOLD: Final = "measured above the hold"
@@ -91,7 +91,7 @@ class Spending(Admission, Artifacts, Holds):
             after = hold.purse_after(charged)
             event = Event(**_same_call(hold), kind="settle", hold_seq=hold_seq, **charged.model_dump(),
                           overrun_s=over.device_s, reason=result.verdict.value, purse_json=purse_text(after),
-                          rows_sha256=rows_of_result(connection, result_id, filled).digest())  # fmt: skip
+                          rows_sha256=self._paid.digest(result_id, filled))  # fmt: skip
             head = append(connection, self._clock, event, before)
             head = self._book_overrun(hold, over, ABOVE_THE_HOLD, after) or head
         return Settled(result_id=result_id, charged=charged, overrun_s=over.device_s, purse=after, head=head)

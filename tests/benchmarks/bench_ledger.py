@@ -16,11 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "budget"))
 
-from book_scenario import ACCOUNT, ENVIRONMENT, TASK, Scenario, result_input, run_request  # noqa: E402 -- after the line that makes the scenario importable
+from book_scenario import ACCOUNT, ENVIRONMENT, TASK, Scenario, result_input, run_request, sample_inputs  # noqa: E402 -- after the line that makes the scenario importable
 
 from kernelgate.budget.audit import audit  # noqa: E402 -- after the line that makes the scenario importable
 from kernelgate.budget.ledger import Ledger  # noqa: E402 -- after the line that makes the scenario importable
-from kernelgate.budget.model import Amount, Budget, Rung  # noqa: E402 -- after the line that makes the scenario importable
+from kernelgate.budget.model import LADDER, Amount, Budget, Rung  # noqa: E402 -- after the line that makes the scenario importable
 from kernelgate.budget.outcomes import AdmitRequest, Admitted  # noqa: E402 -- after the line that makes the scenario importable
 from kernelgate.budget.records import JobRequest, Owner  # noqa: E402 -- after the line that makes the scenario importable
 from kernelgate.tasks.model import Candidate  # noqa: E402 -- after the line that makes the scenario importable
@@ -29,7 +29,12 @@ EVENTS = 100_000
 PROCESSES = 8
 PAIRS_ALONE = 300
 PAIRS_EACH = 100
-RICH = Budget(compile_calls=1_000_000, device_s=1e7, deadline_s=1e7)
+RICH = Budget(
+    compile_calls=1_000_000, check_calls=1_000_000, quick_calls=1_000_000, precise_calls=1_000_000, device_s=1e7,
+    deadline_s=1e7,
+)  # fmt: skip
+BLOCKS = {Rung.quick: 2, Rung.precise: 12}
+"""Timed blocks, each of a baseline and a candidate."""
 RUN_LENGTH = 1_000
 """Events per run while filling: about what a long session of an agent leaves."""
 
@@ -48,7 +53,7 @@ def admit_and_settle(ledger: Ledger, run_id: str, candidate_id: str, job_id: str
 
 def open_run(ledger: Ledger, number: int) -> tuple[str, str, str]:
     """A rich run with one candidate and one job; returns their ids."""
-    run = ledger.start_run(TASK, run_request(budget=RICH))
+    run = ledger.start_run(TASK, run_request(budget=RICH, rule="halving"))
     source = Candidate(files={"candidate.py": f"# {number}\n"})
     candidate, _ = ledger.register_candidate(run.run_id, source, account=ACCOUNT)
     job, _ = ledger.open_job(JobRequest(
@@ -57,13 +62,42 @@ def open_run(ledger: Ledger, number: int) -> tuple[str, str, str]:
     return run.run_id, candidate.candidate_id, job.job_id
 
 
-def fill(ledger: Ledger, events: int) -> None:
-    """Bring a book to so many events; one commit per run, since only the reading side is measured later."""
+def climb(ledger: Ledger, ids: tuple[str, str, str], n: int) -> None:
+    """What an agent leaves per candidate: its source, three rungs, and the door of the fourth, open to one in three."""
+    run_id, _, job_id = ids
+    source = Candidate(files={"candidate.py": f"# {n}\n" + "x = 1  # a kernel has about so much text\n" * 60})
+    candidate, _ = ledger.register_candidate(run_id, source, account=ACCOUNT)
+    for rung in LADDER:
+        held = ledger.admit(AdmitRequest(
+            run_id=run_id, candidate_id=candidate.candidate_id, rung=rung, environment_id=ENVIRONMENT.environment_id,
+            hold=Amount(calls=1, cpu_s=0.1, work_s=0.1), job_id=job_id, account=ACCOUNT,
+        ))  # fmt: skip
+        if isinstance(held, Admitted):
+            samples = sample_inputs(BLOCKS[rung]) if rung in BLOCKS else ()
+            result = result_input(rung, ratio=1 + n % 97 / 100)
+            ledger.settle(held.hold_seq, Amount(calls=1, cpu_s=0.05, work_s=0.05), result, samples)
+
+
+def fill_with_spends(ledger: Ledger, events: int) -> None:
+    """Bring a book to so many events, holds and settlements alone; one commit per run: reading is measured later."""
     while ledger.head().seq < events:
         with ledger.transaction():
             ids = open_run(ledger, ledger.head().seq)
             for _ in range(RUN_LENGTH // 2):
                 admit_and_settle(ledger, *ids)
+
+
+def fill_with_climbs(ledger: Ledger, events: int) -> int:
+    """The same as agents leave it, with samples, refusals and decisions; returns the number of candidates."""
+    n = 0
+    while ledger.head().seq < events:
+        with ledger.transaction():
+            ids = open_run(ledger, n)
+            full = ledger.head().seq + RUN_LENGTH
+            while ledger.head().seq < full:
+                climb(ledger, ids, n)
+                n += 1
+    return n
 
 
 def worker(path: str) -> None:
@@ -114,7 +148,7 @@ def figures(events: int = EVENTS, folder: str | None = None) -> dict[str, float]
         path = Path(scratch, "book.db")
         Scenario(path).ledger.close()
         with Ledger.open(path) as ledger:
-            fill(ledger, events)
+            fill_with_spends(ledger, events)
             ids = open_run(ledger, 0)
             alone = [admit_and_settle(ledger, *ids) for _ in range(PAIRS_ALONE)]
         together = eight_at_once(path)

@@ -68,6 +68,7 @@ _NAMES: Final = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "c
 _SHARED: Final = attrgetter(*_NAMES)
 _BELOW: Final = {rung.value: tuple(step.value for step in rungs_below(rung)) for rung in Rung}
 _CALLS_OF: Final = {rung.value: f"{rung.value}_calls" for rung in Rung}
+_MOVED_BY: Final = {rung: (calls, "override_calls", "device_s", "work_s") for rung, calls in _CALLS_OF.items()}
 _TIMED: Final = (Rung.quick.value, Rung.precise.value)
 _UNJUDGED: Final = get_args(UnjudgedReason)
 _MOVING: Final = ("grant", "hold", "override", "extend", "settle", "release")
@@ -311,9 +312,12 @@ class RunAudit:
             return
         if event.kind in _MOVING:
             self._text = joined_purse(self._granted_text, self._open, self._settled)
-            for name, most in self._most.items():
-                if self._open[name] + self._settled[name] > most:
-                    wrong.append(f"After event {event.seq} more {name} are open and settled than were granted.")
+            # The others have not moved since they were looked at.
+            wrong.extend(
+                f"After event {event.seq} more {name} are open and settled than were granted."
+                for name in _MOVED_BY.get(event.rung, self._most)
+                if self._open[name] + self._settled[name] > self._most[name]
+            )
         if event.purse_json != self._text and json.loads(event.purse_json) != json.loads(self._text):
             wrong.append(f"The purse after event {event.seq} is not what the events before it add up to.")
 

@@ -189,6 +189,13 @@ class Runs(Reads):
                     "UPDATE accounts SET device_s_cap = ? WHERE account_id = ?", (float(device_s_cap), account)
                 )
 
+    def set_caps(self, device_s_caps: Mapping[str, float]) -> None:
+        """What all runs of an account together may take of a device; accounts that are not named have no cap."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE accounts SET device_s_cap = NULL WHERE device_s_cap NOT NULL")
+            for account, device_s_cap in device_s_caps.items():
+                self.record_account(account, device_s_cap)
+
     def record_task(self, task: Task) -> str:
         """Keep a task with its source; returns its digest."""
         with self.transaction() as connection:

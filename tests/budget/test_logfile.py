@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 from book_scenario import Scenario, result_input
@@ -34,7 +35,7 @@ def test_a_turn_is_taken_by_one_and_passed_on(book: Scenario, log: LogFile) -> N
     assert log.take_turn(0.0)
     assert not other.take_turn(0.01)
     log.pass_turn()
-    assert other.take_turn(0.0)
+    assert other.take_turn(5.0)
 
 
 def test_whoever_waits_for_a_turn_in_vain_is_told_that_the_book_is_busy(book: Scenario, log: LogFile) -> None:
@@ -44,7 +45,44 @@ def test_whoever_waits_for_a_turn_in_vain_is_told_that_the_book_is_busy(book: Sc
     with pytest.raises(BookBusy, match="nothing was charged, try again"):
         impatient.admit(book.request(candidate, Rung.check))
     log.pass_turn()
-    impatient.admit(book.request(candidate, Rung.check))
+    book.ledger.admit(book.request(candidate, Rung.check))
+
+
+def test_who_gave_up_waiting_leaves_the_turn_to_others_and_may_come_again(book: Scenario, log: LogFile) -> None:
+    first, second = LogFile.of(book.path), LogFile.of(book.path)
+    assert log.take_turn(0.0)
+    assert not first.take_turn(0.01)
+    log.pass_turn()
+    assert second.take_turn(5.0), "the turn that nobody wanted any more was passed on"
+    assert not first.take_turn(0.01)
+    second.pass_turn()
+    assert first.take_turn(5.0)
+    assert not log.take_turn(0.01)
+    first.pass_turn()
+    first.close()
+    assert log.take_turn(5.0)
+
+
+def test_a_turn_goes_to_each_of_many_that_wait(book: Scenario, log: LogFile) -> None:
+    turns: list[int] = []
+    inside: list[int] = []
+
+    def write(n: int) -> None:
+        mine = LogFile.of(book.path)
+        for _ in range(50):
+            assert mine.take_turn(30.0)
+            inside.append(n)
+            assert inside == [n], "nobody else writes in my turn"
+            turns.append(inside.pop())
+            mine.pass_turn()
+        mine.close()
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(turns) == sorted(list(range(6)) * 50)
 
 
 def test_a_turn_ends_with_the_process_that_has_it(book: Scenario, log: LogFile) -> None:
@@ -59,7 +97,7 @@ def test_a_turn_ends_with_the_process_that_has_it(book: Scenario, log: LogFile) 
         assert not log.take_turn(0.0)
         holder.send_signal(signal.SIGKILL)
         holder.wait(timeout=10)
-        assert log.take_turn(0.0)
+        assert log.take_turn(5.0)
 
 
 def test_a_file_system_without_locks_leaves_the_waiting_to_sqlite(

@@ -133,7 +133,8 @@ async def test_a_cap_that_was_taken_out_of_the_file_is_gone(tmp_path: Path) -> N
 
 def test_the_file_that_the_readme_shows_says_what_holds_without_it() -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    shown = policy_of(text.partition("```toml\n")[2].partition("```")[0], Path("README.md"))
+    chapter = text.partition("## Caps, prices and rules")[2]
+    shown = policy_of(chapter.partition("```toml\n")[2].partition("```")[0], Path("README.md"))
     assert (shown.caps, shown.rule) == (Budget(), Policy().rule)
     assert shown.rules == {"halving": dict(find_rules()["halving"].defaults)}
     assert priced_tools(shown) == priced_tools(Policy())

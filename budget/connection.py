@@ -17,15 +17,19 @@ from kernelgate.budget.chain import head_of
 from kernelgate.budget.clock import Clock, SystemClock
 from kernelgate.budget.errors import (
     NO_LOCKS,
+    BookDamaged,
     BookNotFound,
     BookReadOnly,
     BookWithoutLocks,
     LedgerError,
     NotABook,
+    busy,
     translate,
 )  # fmt: skip
+from kernelgate.budget.logfile import LogFile
 from kernelgate.budget.migrations import SCHEMA_VERSION, migrate, version_of
 from kernelgate.budget.records import Head
+from kernelgate.budget.rows import PaidRows
 from kernelgate.budget.rules import Rules, find_rules
 
 BUSY_TIMEOUT_S: Final = 5.0
@@ -34,8 +38,11 @@ _SMALLEST_BYTES: Final = 512
 """Of a SQLite database; SQLite takes what is shorter for an empty one and writes over it."""
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _RETRY_S: Final = 0.001
-"""Between two attempts to become the writer. SQLite's own handler backs off to 100 ms, so that among eight saturated
-writers one was starved for over 5 s; equal short waits are fair."""
+"""Between two attempts to become the writer where another program holds SQLite's own lock. Its own handler backs off to
+100 ms, so that among eight saturated writers one was starved for over 5 s; equal short waits are fair."""
+_CHECKPOINT_PAGES: Final = 4_000
+"""The log is copied into the file each 16 MB, in the turn of whoever commits then, while the others wait some 20 ms.
+With SQLite's 1,000 pages that hit more than one spend in a hundred."""
 
 
 class Session:
@@ -49,6 +56,10 @@ class Session:
         self._clock = clock
         self._rules = rules
         self._busy_timeout_s = busy_timeout_s
+        self._log: LogFile | None = None
+        """None until the book is open: before that SQLite syncs by itself."""
+        self._durable_seq = 0
+        """The last event that a head was told of."""
 
     @classmethod
     def open(
@@ -71,15 +82,15 @@ class Session:
         try:
             session._prepare()
         except sqlite3.Error as error:
-            connection.close()
+            session.close()
             raise _explained(error, file) from error
         except LedgerError as error:
-            connection.close()
+            session.close()
             if isinstance(error.__cause__, sqlite3.Error):  # from the transaction that brings the schema up to date
                 raise _explained(error.__cause__, file) from error.__cause__
             raise
         except BaseException:
-            connection.close()
+            session.close()
             raise
         return session
 
@@ -87,6 +98,7 @@ class Session:
         version = version_of(self._connection, self._path)
         _use_wal(self._connection, self._path, self._busy_timeout_s)
         self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         self._connection.execute("PRAGMA foreign_keys = ON")
         with self.transaction():
             migrate(self._connection, self._path, self._clock)
@@ -94,9 +106,15 @@ class Session:
                 version == SCHEMA_VERSION
             ):  # writes nothing, but fails now rather than at the first hold if the file is read-only
                 self._connection.execute("UPDATE accounts SET account_id = account_id WHERE 0")
+        self._paid = PaidRows(self._connection)
+        self._log = _log_of(self._path)
+        self._connection.execute("PRAGMA synchronous = NORMAL")  # from here on the log is synced by us
 
     def close(self) -> None:
         """Close the connection; open holds stay open."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -118,51 +136,60 @@ class Session:
         return self._rules
 
     def head(self) -> Head:
-        """Number and hash of the last event."""
+        """Number and hash of the last event. Whoever gets a head may keep it: it is on the disk before it is told."""
         try:
-            return head_of(self._connection)
+            head = head_of(self._connection)
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
+        if head.seq > self._durable_seq and not self._connection.in_transaction:
+            self._make_durable()
+            self._durable_seq = head.seq
+        return head
 
     @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
         """An immediate transaction: all or nothing, one writer at a time. Nested use joins the outer one.
 
-        A deferred one would fail at once when two processes read first and write then.
+        A deferred one would fail at once when two processes read first and write then. What was written is on the disk
+        when this returns; without `durable`, once the next such transaction returns or `head` is asked.
         """
-        if self._connection.in_transaction:
-            yield self._connection
+        connection = self._connection
+        if connection.in_transaction:
+            yield connection
+            return
+        before = connection.total_changes
+        self._take_turn()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+        finally:
+            self._pass_turn()
+        if durable and connection.total_changes != before:
+            self._make_durable()
+
+    def _take_turn(self) -> None:
+        if self._log is not None and not self._log.take_turn(self._busy_timeout_s):
+            raise busy(self._path)
+
+    def _pass_turn(self) -> None:
+        if self._connection.in_transaction:  # something failed; a full disk has rolled back by itself
+            self._connection.execute("ROLLBACK")
+        if self._log is not None:
+            self._log.pass_turn()
+
+    def _make_durable(self) -> None:
+        if self._log is None:
             return
         try:
-            self._begin()
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._roll_back()
-            raise translate(error, self._path) from error
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _begin(self) -> None:
-        give_up_s = time.monotonic() + self._busy_timeout_s
-        self._connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            while True:
-                try:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError as error:
-                    if not _is_busy(error) or time.monotonic() > give_up_s:
-                        raise
-                    time.sleep(_RETRY_S)
-                else:
-                    return
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1e3)}")
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:  # a full disk rolls back by itself
-            self._connection.execute("ROLLBACK")
+            self._log.make_durable()
+        except OSError as error:
+            raise BookDamaged(
+                f"The disk under the book {self._path} failed ({error.strerror}): what was just written may be lost; "
+                "check the disk, then run `kernelgate audit`."
+            ) from error
 
     def query(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """All rows of a SELECT, as column name → value; the views of `budget/queries` are there for it."""
@@ -172,6 +199,14 @@ class Session:
             return [dict(zip(names, row, strict=True)) for row in cursor]
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
+
+    def _tuple(self, sql: str, *values: object) -> tuple[Any, ...] | None:
+        """The first row of a query as a tuple, if there is one: for what is read while others wait."""
+        try:
+            row: tuple[Any, ...] | None = self._connection.execute(sql, values).fetchone()
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+        return row
 
     def _row(self, sql: str, *values: object) -> dict[str, Any] | None:
         """The first row of a query, if there is one."""
@@ -190,7 +225,7 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
         raise NotABook(f"{file} is a folder; name the ledger file in it, such as {file / 'ledger.db'}.")
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
-    _require_database(file)
+    _check_size(file)
     uri = f"{file.as_uri()}?mode=ro"
     if not file.with_name(file.name + "-wal").exists() and not os.access(file.parent, os.W_OK):
         uri += "&immutable=1"  # on a read-only medium SQLite cannot make the files that a WAL book needs
@@ -202,6 +237,15 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     if version == 0:
         raise NotABook(f"{file} is an empty SQLite database, not a ledger of kernelgate; check the path.")
     return connection
+
+
+def _log_of(file: Path) -> LogFile:
+    try:
+        return LogFile.of(file)
+    except OSError as error:
+        raise BookReadOnly(
+            f"The log beside the book {file} cannot be opened ({error.strerror}); fix its permissions."
+        ) from error
 
 
 def _make_file(file: Path) -> None:
@@ -221,7 +265,7 @@ def _make_file(file: Path) -> None:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         _require_plain_file(file)
-        _require_database(file)
+        _check_size(file)
     except OSError as error:
         raise BookReadOnly(
             f"The book {file} cannot be made ({error.strerror}); make the folder writable or name another path."
@@ -247,15 +291,15 @@ def _require_plain_file(file: Path) -> None:
         raise NotABook(f"{file} is a pipe, a socket or a device, no file; move it away, or name another path.")
 
 
-def _require_database(file: Path) -> None:
-    """Raise for what is no database as far as can be told without opening it; SQLite itself says the rest.
-
-    To open and close the file here would drop the locks that other connections of this process hold on it: the next
-    process to leave would take itself for the last one and remove the log of changes that they still write.
-    """
-    if not os.access(file, os.R_OK):
-        raise BookReadOnly(f"The book {file} may not be read by this user; fix its permissions.")
-    if 0 < file.stat().st_size < _SMALLEST_BYTES:
+def _check_size(file: Path) -> None:
+    """Told by its size and not by reading it: closing a file drops all POSIX locks of this process on it, also those of
+    a connection that another part of the process has open. What is longer SQLite itself looks at.
+    """  # noqa: D205 -- the reason belongs to the first sentence
+    try:
+        size_bytes = file.stat().st_size
+    except OSError as error:
+        raise BookReadOnly(f"The book {file} cannot be read ({error.strerror}); fix its permissions.") from error
+    if 0 < size_bytes < _SMALLEST_BYTES:
         raise NotABook(f"{file} is not a SQLite database; name another ledger file or move this one away.")
 
 

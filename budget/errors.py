@@ -90,6 +90,11 @@ _SENTENCES: Final[dict[int, tuple[type[LedgerError], str]]] = {
 }  # fmt: skip
 
 
+def busy(path: Path) -> BookBusy:
+    """Others wrote for longer than we had patience."""
+    return BookBusy(_SENTENCES[sqlite3.SQLITE_BUSY][1].format(path=path))
+
+
 def translate(error: sqlite3.Error, path: Path) -> LedgerError:
     """The book's own error for one of SQLite's; chain it with `raise … from error`."""
     code = getattr(error, "sqlite_errorcode", None)

@@ -22,6 +22,7 @@ from kernelgate.server.health import Health
 from kernelgate.server.kinship import Shapes
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import is_alive, this_process
+from kernelgate.server.policy import priced_tools
 from kernelgate.server.settings import Settings
 from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
@@ -31,7 +32,6 @@ from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
-from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.runner import Runner, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
@@ -377,6 +377,7 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
     ledger = LedgerThread(settings.ledger)
     await ledger.open()
     try:
+        await ledger.do(lambda book: book.set_caps(settings.policy.device_s_caps))
         async with anyio.create_task_group() as group:
             services = Services(
                 settings=settings,
@@ -384,7 +385,7 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
                 endings=Endings(ledger),
                 workshop=Workshop(group),
                 catalogue=catalogue,
-                measuring={tool.rung: tool for tool in find_tools() if isinstance(tool, MeasuringTool)},
+                measuring=priced_tools(settings.policy),
                 harness=harness_digest(),
                 _runners=dict(runners or {}),
             )

@@ -129,6 +129,16 @@ class TextPage(Frozen):
     total_lines: int
 
 
+class Resumed(Frozen):
+    """A run that goes on."""
+
+    run: RunView
+    lost: tuple[JobId, ...]
+    """The latest jobs, if their server is gone: what they held is back in the purse."""
+    same_environment: bool
+    """Else candidates start again at check_correctness: numbers of two environments are never compared."""
+
+
 class Book(Protocol):
     """What the look-up tools ask. Ids of another account read as unknown; mistakes raise `ToolMistake`."""
 
@@ -146,6 +156,10 @@ class Book(Protocol):
 
     async def start_run(self, wish: RunWish) -> RunView:
         """Open a run (or return the one of that key) on a qualified task; returns once its own kernel has climbed."""
+        ...
+
+    async def resume_run(self, run_id: RunId, task: str) -> Resumed:
+        """Go on with an open run of a task, whichever server process worked on it before."""
         ...
 
     async def run(self, run_id: RunId) -> RunView:

@@ -82,6 +82,9 @@ class FaultyConnection:
         self.dead = True
         raise self.death()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
     @property
     def in_transaction(self) -> bool:
         return not self.dead and self.real.in_transaction

@@ -113,5 +113,5 @@ class Process:
         self.connection.fault = fault
 
     def restart(self) -> None:
-        self.connection.close()
+        self.ledger.close()
         self.ledger = self._opened()

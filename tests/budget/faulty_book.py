@@ -71,6 +71,7 @@ class FaultyBook(RuleBasedStateMachine):
         self.watch = Ledger.open(self.path)
         self.runs = ["r1"]
         self.open: dict[int, Amount] = {}
+        self.extended: set[int] = set()
         self.run_of: dict[int, str] = {}
         self.owner_of: dict[int, int] = {}
         self.settled = {"r1": settled_by(self.watch, "r1")}
@@ -128,6 +129,7 @@ class FaultyBook(RuleBasedStateMachine):
             self.owner_of[row["seq"]] = self.lives[n]
         elif row["kind"] == "extend":
             self.open[hold_seq] = added(self.open[hold_seq], amount)
+            self.extended.add(hold_seq)
         elif row["kind"] in ("settle", "release"):
             del self.open[hold_seq]
             if row["kind"] == "settle":
@@ -241,7 +243,7 @@ class FaultyBook(RuleBasedStateMachine):
     @rule(data=st.data(), n=who, fault=faults, cpu_s=seconds)
     def extend(self, data: st.DataObject, n: int, fault: Fault | None, cpu_s: float) -> None:
         hold_seq = self.pick(data)
-        if self.watch._extension(hold_seq) is None:
+        if hold_seq not in self.extended:
             self.attempt(
                 n, fault, lambda ledger: ledger.extend(hold_seq, Amount(cpu_s=cpu_s)),
                 lambda rows: self.kinds(rows, ["extend"], ["refuse"]),
@@ -354,7 +356,7 @@ class FaultyBook(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "watch"):
             for process in self.processes:
-                process.connection.close()
+                process.ledger.close()
             self.watch.close()
             shutil.rmtree(self.folder)
 

@@ -169,16 +169,9 @@ class Services:
 
         task = await self.ledger.do(looking)
         return Door(
-            account=run.account_id,
-            run=run,
-            task=task,
-            candidate=candidate,
-            device=device,
-            environment=self.environment(device, task),
-            target=target,
-            fresh=fresh,
-            override_reason=override_reason,
-        )
+            account=run.account_id, run=run, task=task, candidate=candidate, device=device,
+            environment=self.environment(device, task), target=target, fresh=fresh, override_reason=override_reason,
+        )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:
         """The same device by UUID, whatever its index is now; raises `NoSuchDevice`."""

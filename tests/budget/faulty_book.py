@@ -97,7 +97,7 @@ class FaultyBook(RuleBasedStateMachine):
         expect: Callable[[Rows], None],
     ) -> None:
         """One call by one process. Its events are all there and as expected, or none is."""
-        before, process = self.watch.head(), self.processes[n]
+        before, process, life = self.watch.head(), self.processes[n], self.lives[n]
         process.meet(fault)
         done = died = False
         try:
@@ -117,16 +117,16 @@ class FaultyBook(RuleBasedStateMachine):
         if rows or done:
             expect(rows)
         for row in rows:
-            self.fold(row, n)
+            self.fold(row, life)
         self.heads.append(self.watch.head())
 
-    def fold(self, row: dict[str, Any], n: int) -> None:
+    def fold(self, row: dict[str, Any], life: int) -> None:
         """The model: what is open and what is settled, from the events alone."""
         amount = Amount(**{name: row[name] for name in Amount.model_fields})
         hold_seq = row["hold_seq"]
         if row["kind"] in ("hold", "override"):
             self.open[row["seq"]], self.run_of[row["seq"]] = amount, row["run_id"]
-            self.owner_of[row["seq"]] = self.lives[n]
+            self.owner_of[row["seq"]] = life
         elif row["kind"] == "extend":
             self.open[hold_seq] = added(self.open[hold_seq], amount)
             self.extended.add(hold_seq)
@@ -274,7 +274,7 @@ class FaultyBook(RuleBasedStateMachine):
         rows = self.watch.query("SELECT * FROM events WHERE seq > ? ORDER BY seq", head.seq)
         expect(rows)
         for row in rows:
-            self.fold(row, n)
+            self.fold(row, self.lives[n])
         if fault is None:
             assert set(self.open) == before - doomed
         if died:

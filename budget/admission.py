@@ -1,18 +1,40 @@
 """The door of a rung: is the run open, were the rungs below passed, is there purse, what does the rule say."""
 
-from dataclasses import replace
+import json
+import sqlite3
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.model import PASSING, RUNG_BELOW, Decision, Promotion, Purse, RefusalKind, Rung
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused
-from kernelgate.budget.purse import shortage, trimmed
-from kernelgate.budget.records import RunRecord
-from kernelgate.budget.runs import Runs, purse_text
+from kernelgate.budget.purse import purse_text, shortage, trimmed
+from kernelgate.budget.reads import unknown_run
+from kernelgate.budget.runs import Runs
 from kernelgate.tasks.model import canonical_json
 
 GUARDED: Final = frozenset({Rung.precise})
 """Rungs at whose door a rule is asked."""
+
+
+_DOOR: Final = """
+SELECT r.account_id, r.rule, r.parameters_json,
+  (SELECT purse_json FROM events e WHERE e.run_id = r.run_id ORDER BY seq DESC LIMIT 1),
+  (SELECT reason FROM events e WHERE e.run_id = r.run_id AND e.kind = 'close'),
+  EXISTS (SELECT 1 FROM candidates c WHERE c.candidate_id = ? AND c.run_id = r.run_id),
+  (SELECT device_s_cap FROM accounts a WHERE a.account_id = ?)
+FROM runs r WHERE r.run_id = ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What stands in the book about a call that asks to be admitted."""
+
+    rule: str
+    parameters_json: str
+    purse: Purse
+    closed: str | None
+    account_s_left: float | None
 
 
 class Admission(Runs):
@@ -25,22 +47,22 @@ class Admission(Runs):
         purse and time, what does the run's rule say. A written reason buys off the rule's refusal from the
         exploration purse.
 
+        The answer is on the disk once a head is asked for, as each reply does: a hold that a power cut takes away is
+        one that the sweep would have released.
+
         Raises:
             UnknownId: no such run or candidate on this account.
             LedgerError: the book is busy or cannot be written; nothing is held.
         """
-        with self.transaction():
-            run = self.run(request.run_id, request.account)
-            self._check_candidate(request.candidate_id, request.run_id)
-            purse = self.purse(request.run_id)
-            account_s_left = self._account_s_left(request.account)
-            obstacle = self._obstacle(run, request, purse, account_s_left)
+        with self.transaction(durable=False) as connection:
+            door = self._door(request)
+            obstacle = self._obstacle(door, request)
             if obstacle is not None:
-                return self._turn_away(request, purse, *obstacle)
-            decision = self._decide(run, request)
+                return self._turn_away(request, door.purse, *obstacle)
+            decision = self._decide(door, request)
             if decision is not None and not decision.admit:
-                return self._turn_away(request, purse, "rule", decision.why, decision.missing, decision)
-            return self._hold_amount(request, purse, account_s_left, decision)
+                return self._turn_away(request, door.purse, "rule", decision.why, decision.missing, decision)
+            return self._hold_amount(connection, request, door, decision)
 
     def refuse(
         self,
@@ -93,17 +115,31 @@ class Admission(Runs):
         if self._row("SELECT 1 FROM candidates WHERE candidate_id = ? AND run_id = ?", candidate_id, run_id) is None:
             self.candidate(candidate_id, run_id=run_id)
 
-    def _obstacle(
-        self, run: RunRecord, request: AdmitRequest, purse: Purse, account_s_left: float | None
-    ) -> tuple[RefusalKind, str, str] | None:
-        if run.closed is not None:
-            return "deadline", f"Run {run.run_id} is closed ({run.closed}).", "A new run: `start_run`."
+    def _door(self, request: AdmitRequest) -> _Door:
+        """All that an admission reads but for the rungs below and the history: in one statement, for others wait."""
+        row = self._tuple(_DOOR, request.candidate_id, request.account, request.run_id)
+        if row is None or row[0] != request.account:
+            raise unknown_run(request.run_id)
+        _, rule, parameters_json, purse, closed, is_known, cap_s = row
+        if not is_known:
+            self.candidate(request.candidate_id, run_id=request.run_id)
+        return _Door(
+            rule=rule,
+            parameters_json=parameters_json,
+            purse=Purse.model_validate_json(purse),
+            closed=closed,
+            account_s_left=None if cap_s is None else self._account_s_left(request.account),
+        )
+
+    def _obstacle(self, door: _Door, request: AdmitRequest) -> tuple[RefusalKind, str, str] | None:
+        if door.closed is not None:
+            return "deadline", f"Run {request.run_id} is closed ({door.closed}).", "A new run: `start_run`."
         shut = self.rung_missing(
             request.candidate_id, request.rung, request.environment_id, request.environment_of_below
         )
         if shut is not None:
             return ("rung_missing", *shut)
-        return shortage(purse, account_s_left, request.rung, request.hold, request.least)
+        return shortage(door.purse, door.account_s_left, request.rung, request.hold, request.least)
 
     def _account_s_left(self, account: str) -> float | None:
         row = self._row("SELECT device_s_cap FROM accounts WHERE account_id = ?", account)
@@ -113,26 +149,25 @@ class Admission(Runs):
         taken = self._row(total, account)
         return max(0.0, float(row["device_s_cap"]) - float(taken["taken_s"] if taken else 0.0))
 
-    def _decide(self, run: RunRecord, request: AdmitRequest) -> Decision | None:
+    def _decide(self, door: _Door, request: AdmitRequest) -> Decision | None:
         if request.rung not in GUARDED:
             return None
         promotion = Promotion(
             candidate_id=request.candidate_id, rung=request.rung, override_reason=request.override_reason
         )
-        history = self.history(run.run_id, request.environment_id)
-        return self.rules[run.rule].decide(history, promotion, run.parameters)
+        history = self.history(request.run_id, request.environment_id)
+        return self.rules[door.rule].decide(history, promotion, json.loads(door.parameters_json))
 
     def _hold_amount(
-        self, request: AdmitRequest, purse: Purse, account_s_left: float | None, decision: Decision | None
+        self, connection: sqlite3.Connection, request: AdmitRequest, door: _Door, decision: Decision | None
     ) -> Admitted:
         overridden = decision is not None and decision.overridden
-        hold = trimmed(purse, account_s_left, request.hold, overridden=overridden)
-        after = purse.model_copy(update={"open": purse.open.plus(request.rung, hold)})
+        hold = trimmed(door.purse, door.account_s_left, request.hold, overridden=overridden)
+        after = door.purse.holding(request.rung, hold)
         event = Event(**_call_of(request), kind="override" if overridden else "hold", **hold.model_dump(),
                       purse_json=purse_text(after), decision_json=_decision_text(decision),
                       reason=request.override_reason or "")  # fmt: skip
-        with self.transaction() as connection:
-            head = append(connection, self._clock, event)
+        head = append(connection, self._clock, event)
         return Admitted(hold_seq=head.seq, hold=hold, decision=decision, purse=after, head=head)
 
     def _turn_away(

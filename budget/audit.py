@@ -1,34 +1,36 @@
 """Is the book true? Everything is recomputed: chain, triggers, purses, holds, rungs, decisions, artifacts beside it."""
 
-import hashlib
+import contextlib
 import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from kernelgate.budget.artifacts import state_of
-from kernelgate.budget.audit_run import RunAudit
-from kernelgate.budget.chain import EVENT_COLUMNS
+from kernelgate.budget.audit_hashes import wrong_in
+from kernelgate.budget.audit_rows import Replayed, ResultRow, ResultStream
+from kernelgate.budget.audit_run import EventRow, RunAudit
+from kernelgate.budget.chain import head_of
 from kernelgate.budget.connection import open_for_reading
 from kernelgate.budget.errors import UnknownId, translate
 from kernelgate.budget.records import Environment, Head
-from kernelgate.budget.rows import PAID_TABLES, rows_of_result
 from kernelgate.budget.rules import Rules, find_rules
-from kernelgate.budget.triggers import GENESIS_HASH, expected_triggers
+from kernelgate.budget.triggers import expected_triggers
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
+LONG_BOOK: Final = 50_000
+"""Events from which on a second process is worth its start."""
 Topic: TypeAlias = Literal["file", "triggers", "chain", "head", "sources", "run", "artifacts"]
 _WRONG_FILES: Final = {
     "changed": "does not have its SHA-256: changed on disk",
     "unreadable": "cannot be read as a file",
 }
-_HASHED: Final = tuple(sorted(set(EVENT_COLUMNS) - {"prev_hash", "hash"}))
-"""In the order of canonical JSON, so that a row's text needs no sorting."""
 
 
 class Finding(Frozen):
@@ -70,7 +72,7 @@ def audit(path: str | os.PathLike[str], run: str | None = None, head: Head | Non
         connection.execute("BEGIN")  # one snapshot, while others go on writing
         if run is not None and not connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run,)).fetchone():
             raise UnknownId(f"unknown run {run!r}")
-        return _Auditor(connection, find_rules(), run).report(head, Path(path).absolute().parent)
+        return _Auditor(connection, find_rules(), run).report(head, Path(path).absolute())
     except sqlite3.Error as error:
         raise translate(error, Path(path)) from error
     finally:
@@ -105,36 +107,36 @@ class _Auditor:
         self._run = run
         self._counts: Counter[str] = Counter()
         self._findings: list[Finding] = []
-        self._has = {table: self._with_rows(table) for table in PAID_TABLES if table != "results"}
+        self._runs: dict[str, RunAudit | None] = {}
+        """Each run that was met; None for one that nobody asked for or that does not exist."""
 
-    def report(self, head: Head | None, folder: Path) -> AuditReport:
-        self._file()
-        self._triggers()
-        last = self._events(head)
-        self._sources()
-        self._artifacts(folder)
+    def report(self, head: Head | None, path: Path) -> AuditReport:
+        last = head_of(self._connection)
+        # SQLite looks at its pages without Python's lock, and in a long book another process makes the hashes: each
+        # takes about a third of the time.
+        elsewhere = _process() if last.seq > LONG_BOOK else ThreadPoolExecutor(max_workers=1)
+        with ThreadPoolExecutor(max_workers=1) as beside, elsewhere:
+            damage = beside.submit(_damage, path)
+            rewritten = elsewhere.submit(wrong_in, path, last.seq, self._run, head)
+            self._triggers()
+            self._events()
+            self._sources()
+            self._artifacts(path.parent)
+            for what in damage.result():
+                self._find("file", what)
+            for wrong in rewritten.result():
+                self._find(wrong.topic, wrong.what, wrong.seq, wrong.run_id)
         return AuditReport(
             ok=not self._counts["findings"],
-            findings=tuple(self._findings),
+            findings=tuple(self._findings[:FINDINGS_LIMIT]),
             counts=dict(sorted(self._counts.items())),
             head=last,
         )
-
-    def _with_rows(self, table: str) -> set[int]:
-        """The results that have rows in a table: three look-ups less for each that has none."""
-        return {result_id for (result_id,) in self._connection.execute(f"SELECT DISTINCT result_id FROM {table}")}
 
     def _find(self, topic: Topic, what: str, seq: int | None = None, run_id: str | None = None) -> None:
         self._counts["findings"] += 1
         if len(self._findings) < FINDINGS_LIMIT:
             self._findings.append(Finding(topic=topic, what=what, seq=seq, run_id=run_id))
-
-    def _file(self) -> None:
-        for (line,) in self._connection.execute("PRAGMA quick_check(5)"):
-            if line != "ok":
-                self._find("file", f"SQLite says: {line}.")
-        for table, rowid, parent, _ in self._connection.execute("PRAGMA foreign_key_check"):
-            self._find("file", f"Row {rowid} of {table} points to a row of {parent} that does not exist.")
 
     def _triggers(self) -> None:
         present = dict(self._connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
@@ -144,74 +146,57 @@ class _Auditor:
             elif present[name] != text:
                 self._find("triggers", f"The trigger {name} does not have the text that this version writes.")
 
-    def _events(self, head: Head | None) -> Head:
-        """One walk over the chain, with the results beside it in the same order."""
-        encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-        runs = self._run_audits()
-        results = _Merge(self._results())
-        prev_hash, seq = GENESIS_HASH, 0
-        cursor = self._connection.execute(f"SELECT prev_hash, hash, {', '.join(_HASHED)} FROM events ORDER BY seq")
-        for row in cursor:
-            event = dict(zip(_HASHED, row[2:], strict=True))
-            if event["seq"] != seq + 1:
-                self._find("chain", f"Event {seq + 1} is missing.", event["seq"])
-            seq = event["seq"]
-            digest = hashlib.sha256((prev_hash + encode(event)).encode()).hexdigest()
-            if row[0] != prev_hash or row[1] != digest:
-                self._find("chain", f"Event {seq} does not have the hash of its content and its predecessor.", seq)
-            prev_hash = row[1]
-            if head is not None and head.seq == seq and head.hash != prev_hash:
-                self._find("head", f"Event {seq} has another hash than the head that was kept: rewritten.", seq)
-            self._counts["events"] += 1
-            result = results.at(seq)
-            if event["run_id"] in runs:
-                self._one_event(runs[event["run_id"]], event, result)
-        if head is not None and head.seq > seq:
-            self._find("head", f"The book ends at event {seq}, the head that was kept is {head.seq}: cut off.", seq)
-        for stray in results.strays():
-            self._find("run", f"Result {stray['result_id']} has no event that paid for it.", None, stray["run_id"])
-        for run_id, state in runs.items():
-            for at_seq, what in state.at_the_end():
-                self._find("run", what, at_seq, run_id)
-        return Head(seq=seq, hash=prev_hash)
+    def _events(self) -> None:
+        """One walk over the events, with the results beside it in the same order: does it say what is right?"""
+        results = ResultStream(self._connection, ResultRow._fields, self._run)
+        n = 0
+        for row in self._connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM events ORDER BY seq"):
+            event = EventRow._make(row)
+            n += 1
+            found = results.at(event.seq)
+            self._one_event(event, None if found is None else ResultRow._make(found))
+        self._counts["events"] = n
+        for result_id, run_id in results.strays():
+            self._find("run", f"Result {result_id} has no event that paid for it.", None, run_id)
+        self._ends()
 
-    def _one_event(self, state: RunAudit, event: dict[str, Any], result: dict[str, Any] | None) -> None:
-        digest = None
+    def _one_event(self, event: EventRow, result: ResultRow | None) -> None:
+        try:
+            state = self._runs[event.run_id]
+        except KeyError:
+            state = self._runs[event.run_id] = self._run_audit(event.run_id)
+        if state is None:
+            return
+        replayed = None
         if result is not None:
             self._counts["results"] += 1
-            result_id = result["result_id"]
-            among = [table for table in PAID_TABLES if table == "results" or result_id in self._has[table]]
-            digest = rows_of_result(self._connection, result_id, among).digest()
-        if event["decision_json"] is not None:
+            replayed = None if result.replay_of is None else self._replayed(result.replay_of)
+        if event.decision_json is not None:
             self._counts["decisions"] += 1
-        for what in state.apply(event, result, digest):
-            self._find("run", what, event["seq"], event["run_id"])
+        for what in state.apply(event, result, replayed):
+            self._find("run", what, event.seq, event.run_id)
 
-    def _run_audits(self) -> dict[str, RunAudit]:
+    def _replayed(self, result_id: int) -> Replayed | None:
+        columns = ", ".join(Replayed._fields)
+        row = self._connection.execute(f"SELECT {columns} FROM results WHERE result_id = ?", (result_id,)).fetchone()
+        return None if row is None else Replayed._make(row)
+
+    def _run_audit(self, run_id: str) -> RunAudit | None:
+        if self._run not in (None, run_id):
+            return None
+        cursor = self._connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
+        names = [column[0] for column in cursor.description]
+        row = cursor.fetchone()
+        return None if row is None else RunAudit(dict(zip(names, row, strict=True)), self._rules)
+
+    def _ends(self) -> None:
+        """What only shows after the last event."""
         where, values = ("", ()) if self._run is None else ("WHERE run_id = ?", (self._run,))
-        rows = self._connection.execute(f"SELECT * FROM runs {where} ORDER BY number", values)
-        names = [column[0] for column in rows.description]
-        audits: dict[str, RunAudit] = {}
-        for values_of_row in rows:
-            row = dict(zip(names, values_of_row, strict=True))
-            audits[row["run_id"]] = RunAudit(row, self._rules)
-        self._counts["runs"] = len(audits)
-        return audits
-
-    def _results(self) -> Iterator[dict[str, Any]]:
-        where, values = ("", ()) if self._run is None else ("WHERE r.run_id = ?", (self._run,))
-        rows = self._connection.execute(
-            f"""SELECT r.result_id, r.event_seq, r.run_id, r.candidate_id, r.source_sha256, r.task_digest, r.rung,
-            r.environment_id, r.verdict, r.ratio, r.ratio_low, r.ratio_high, r.gpu_s, r.cpu_s, r.work_s, r.overrun_s,
-            r.replay_of, c.source_sha256 AS candidate_sha256, o.source_sha256 AS replayed_sha256,
-            o.task_digest AS replayed_task, o.verdict AS replayed_verdict, o.environment_id AS replayed_environment
-            FROM results r LEFT JOIN candidates c ON c.candidate_id = r.candidate_id
-            LEFT JOIN results o ON o.result_id = r.replay_of {where} ORDER BY r.event_seq""",
-            values,
-        )
-        names = [column[0] for column in rows.description]
-        for row in rows:
-            yield dict(zip(names, row, strict=True))
+        for (run_id,) in self._connection.execute(f"SELECT run_id FROM runs {where} ORDER BY number", values):
+            self._counts["runs"] += 1
+            state = self._runs.get(run_id) or self._run_audit(run_id)
+            for at_seq, what in () if state is None else state.at_the_end():
+                self._find("run", what, at_seq, run_id)
 
     def _sources(self) -> None:
         """Candidates, tasks and environments are named by their content, and results name them."""
@@ -242,25 +227,17 @@ class _Auditor:
                 self._find("artifacts", f"{path} ({name} of result {result_id}) {_WRONG_FILES[state]}.", None, run_id)
 
 
-class _Merge:
-    """Results in order of their event, taken one event at a time."""
+def _process() -> ProcessPoolExecutor:
+    """A fresh interpreter: a fork would share SQLite's locks with us."""
+    return ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
 
-    def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
-        self._strays: list[dict[str, Any]] = []
 
-    def at(self, seq: int) -> dict[str, Any] | None:
-        """The result of this event; results of earlier numbers belong to none."""
-        while self._next is not None and self._next["event_seq"] < seq:
-            self._strays.append(self._next)
-            self._next = next(self._rows, None)
-        if self._next is None or self._next["event_seq"] != seq:
-            return None
-        found, self._next = self._next, next(self._rows, None)
-        return found
-
-    def strays(self) -> list[dict[str, Any]]:
-        """Results whose event does not exist, after the last event."""
-        rest = [] if self._next is None else [self._next, *self._rows]
-        return [*self._strays, *rest]
+def _damage(path: Path) -> list[str]:
+    """What SQLite itself finds wrong with the file."""
+    with contextlib.closing(open_for_reading(path)) as connection:
+        broken = [f"SQLite says: {line}." for (line,) in connection.execute("PRAGMA quick_check(5)") if line != "ok"]
+        loose = [
+            f"Row {rowid} of {table} points to a row of {parent} that does not exist."
+            for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check")
+        ]
+    return broken + loose

@@ -1,13 +1,16 @@
 """The invariants of one run, event by event: recomputed with plain numbers, compared with what the book says."""
 
 import json
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
-from kernelgate.budget.history import Timing, fold_history
+from kernelgate.budget.audit_rows import Replayed, ResultRow
+from kernelgate.budget.history import Fold, Timing
 from kernelgate.budget.model import (
     HOUSE,
     PASSING,
@@ -20,44 +23,87 @@ from kernelgate.budget.model import (
     UnjudgedReason,
     Verdict,
 )
+from kernelgate.budget.purse import granted_text, joined_purse
 from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
 """Sums of nanosecond-rounded seconds may differ by so much over a run."""
-_AMOUNTS: Final = ("calls", "override_calls", "gpu_s", "cpu_s", "work_s")
+
+
+class EventRow(NamedTuple):
+    """What the invariants ask of an event."""
+
+    seq: int
+    kind: str
+    account_id: str
+    run_id: str
+    candidate_id: str
+    rung: str
+    environment_id: str
+    hold_seq: int
+    calls: int
+    override_calls: int
+    gpu_s: float
+    cpu_s: float
+    work_s: float
+    overrun_s: float
+    purse_json: str | None
+    decision_json: str | None
+    refusal_kind: str | None
+    reason: str
+
+
+class _Amounts(NamedTuple):
+    """The amounts of an event: `Amount` as plain numbers."""
+
+    calls: int
+    override_calls: int
+    gpu_s: float
+    cpu_s: float
+    work_s: float
+
+
+_NOWHERE: Final = frozenset[str]()
+_NAMES: Final = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "cpu_s", "work_s", "overrun_s")
+_SHARED: Final = attrgetter(*_NAMES)
+_BELOW: Final = {rung.value: tuple(step.value for step in rungs_below(rung)) for rung in Rung}
+_CALLS_OF: Final = {rung.value: f"{rung.value}_calls" for rung in Rung}
+_MOVED_BY: Final = {rung: (calls, "override_calls", "device_s", "work_s") for rung, calls in _CALLS_OF.items()}
+_TIMED: Final = (Rung.quick.value, Rung.precise.value)
+_UNJUDGED: Final = get_args(UnjudgedReason)
+_MOVING: Final = ("grant", "hold", "override", "extend", "settle", "release")
+"""Kinds that change the purse; the grant is looked at too, for it may grant less than nothing."""
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A hold that has not ended."""
+
+    rung: str
+    candidate_id: str
+    environment_id: str
+    amounts: _Amounts
+    extended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The settle or release of a hold."""
+    """The last settle or release, and the hold that it ended: what the house pays stands right behind it."""
 
-    kind: str
-    seq: int
-    work_s: float
-    overrun_s: float
-
-
-@dataclass
-class _Hold:
-    rung: str
-    candidate_id: str
-    environment_id: str
-    amounts: dict[str, float]
-    extended: bool = False
-    end: _End | None = None
-    overrun_booked: bool = False
+    event: EventRow
+    held: _Amounts
 
 
 @dataclass
 class _Trail:
     """What a rule could see in one environment."""
 
-    timings: list[Timing] = field(default_factory=list[Timing])
+    fold: Fold = field(default_factory=Fold)
     overlap_seqs: list[int] = field(default_factory=list[int])
 
 
 class RunAudit:
-    """State of one run while its events go by."""
+    """State of one run while its events go by. What has ended is forgotten: a long book must fit into memory."""
 
     def __init__(self, run: Mapping[str, Any], rules: Rules) -> None:
         self._run = run
@@ -70,219 +116,243 @@ class RunAudit:
             "device_s": self._budget.device_s,
             "work_s": self._budget.deadline_s,
         }
-        self._granted_json = self._budget.model_dump(mode="json")
+        self._most = {
+            name: limit + (_TOLERANCE_S if name.endswith("_s") else 0) for name, limit in self._granted.items()
+        }
+        self._granted_text = granted_text(self._budget)
         self._open: dict[str, float] = Spent().model_dump()
         self._settled: dict[str, float] = Spent().model_dump()
+        self._text = joined_purse(self._granted_text, self._open, self._settled)
         self._holds: dict[int, _Hold] = {}
-        self._verdicts: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        """(candidate, rung) → environment → latest verdict."""
+        self._ended = array("q")
+        """Holds that have ended, eight bytes each; looked into only where something is wrong."""
+        self._last_end: _End | None = None
+        self._unbooked: dict[int, int] = {}
+        """Hold → settle that measured more than it, until the overrun comes."""
+        self._passed: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        """Rung → candidate → environments in which the latest verdict passed."""
+        self._places: dict[frozenset[str], frozenset[str]] = {}
+        """Each set of environments once: nearly all candidates have the same."""
         self._trails: dict[str, _Trail] = defaultdict(_Trail)
         self._granted_seen = False
         self._closed = False
 
-    def apply(self, event: dict[str, Any], result: Mapping[str, Any] | None, digest: str | None) -> Iterator[str]:
-        """Go on by one event; yields a sentence for each thing that is wrong.
+    def apply(self, event: EventRow, result: ResultRow | None, replayed: Replayed | None) -> list[str]:
+        """Go on by one event; a sentence for each thing that is wrong.
 
         Args:
             event: its columns.
             result: the result row that names this event, if there is one.
-            digest: of that result's rows as they stand in the file.
+            replayed: the result that it repeats, if it repeats one.
         """
-        kind = event["kind"]
+        wrong: list[str] = []
+        kind = event.kind
         if kind == "grant":
             self._granted_seen = True
         elif not self._granted_seen:
-            yield f"Event {event['seq']} comes before the run's grant."
+            wrong.append(f"Event {event.seq} comes before the run's grant.")
         if kind in ("hold", "override"):
-            yield from self._entry(event)
+            self._entry(event, wrong)
         elif kind in ("extend", "settle", "release"):
-            yield from self._of_hold(event, result)
+            self._of_hold(event, result, wrong)
         elif kind == "overrun":
-            yield from self._overrun(event)
+            self._overrun(event, wrong)
         elif kind == "refuse":
-            yield from self._decision(event)
+            self._decision(event, wrong)
         elif kind == "close":
             self._closed = True
-        yield from self._rows(event, result, digest)
-        yield from self._purse(event)
+        if result is not None:
+            self._result(event, result, replayed, wrong)
+        self._purse(event, wrong)
+        return wrong
 
-    def _entry(self, event: dict[str, Any]) -> Iterator[str]:
-        seq, candidate_id, environment_id = event["seq"], event["candidate_id"], event["environment_id"]
+    def _entry(self, event: EventRow, wrong: list[str]) -> None:
+        candidate_id, environment_id = event.candidate_id, event.environment_id
         if self._closed:
-            yield f"Hold {seq} was admitted after the run was closed."
-        for step in rungs_below(Rung(event["rung"])):
-            found = self._verdicts[candidate_id, step.value]
-            verdicts = set(found.values()) if step is Rung.compile else {found.get(environment_id, "none")}
-            if not verdicts & PASSING[step]:
-                yield f"{candidate_id} entered {event['rung']} at event {seq} without having passed {step}."
-        yield from self._decision(event)
-        amounts = {name: event[name] for name in _AMOUNTS}
-        self._holds[seq] = _Hold(event["rung"], candidate_id, environment_id, amounts)
-        self._add(self._open, event["rung"], amounts, 1)
+            wrong.append(f"Hold {event.seq} was admitted after the run was closed.")
+        for step in _BELOW[event.rung]:
+            passed = self._passed[step].get(candidate_id, ())
+            if not (passed if step == Rung.compile else environment_id in passed):
+                wrong.append(f"{candidate_id} entered {event.rung} at event {event.seq} without having passed {step}.")
+        self._decision(event, wrong)
+        amounts = _amounts(event)
+        self._holds[event.seq] = _Hold(event.rung, candidate_id, environment_id, amounts)
+        self._add(self._open, event.rung, amounts, 1)
 
-    def _of_hold(self, event: dict[str, Any], result: Mapping[str, Any] | None) -> Iterator[str]:
-        kind, seq = event["kind"], event["seq"]
-        hold = self._holds.get(event["hold_seq"])
-        if hold is None:
-            yield f"The {kind} {seq} names hold {event['hold_seq']}, which this run does not have."
+    def _of_hold(self, event: EventRow, result: ResultRow | None, wrong: list[str]) -> None:
+        kind, seq, hold_seq = event.kind, event.seq, event.hold_seq
+        hold = self._holds.get(hold_seq)
+        if hold is None and hold_seq not in self._ended:
+            wrong.append(f"The {kind} {seq} names hold {hold_seq}, which this run does not have.")
+            return
+        if hold is None or (kind == "extend" and hold.extended):
+            wrong.append(f"Hold {hold_seq} was ended or extended before; event {seq} is a second {kind}.")
             return
         if (hold.rung, hold.candidate_id, hold.environment_id) != (
-            event["rung"], event["candidate_id"], event["environment_id"],
+            event.rung, event.candidate_id, event.environment_id,
         ):  # fmt: skip
-            yield f"The {kind} {seq} is of another call than hold {event['hold_seq']}."
-        if hold.end is not None or (kind == "extend" and hold.extended):
-            yield f"Hold {event['hold_seq']} was ended or extended before; event {seq} is a second {kind}."
-            return
-        amounts = {name: event[name] for name in _AMOUNTS}
+            wrong.append(f"The {kind} {seq} is of another call than hold {hold_seq}.")
+        amounts = _amounts(event)
         if kind == "extend":
             hold.extended = True
             self._add(self._open, hold.rung, amounts, 1)
-            hold.amounts = {name: round(hold.amounts[name] + amounts[name], 9) for name in _AMOUNTS}
+            hold.amounts = _raised(hold.amounts, amounts)
             return
-        hold.end = _End(kind, seq, event["work_s"], event["overrun_s"])
+        del self._holds[hold_seq]
+        self._ended.append(hold_seq)
+        self._last_end = _End(event, hold.amounts)
         self._add(self._open, hold.rung, hold.amounts, -1)
         if kind == "release":
             self._forget_overlap(event)
             if amounts != hold.amounts:
-                yield f"The release {seq} does not return what hold {event['hold_seq']} held."
+                wrong.append(f"The release {seq} does not return what hold {hold_seq} held.")
             return
         self._add(self._settled, hold.rung, amounts, 1)
-        if result is None and event["reason"] not in get_args(UnjudgedReason):
-            yield f"The settle {seq} has no result."
-        if result is not None and event["reason"] != result["verdict"]:
-            yield f"The settle {seq} says {event['reason']}, and its result {result['verdict']}."
-        yield from _charge_is_fair(event, hold)
+        if event.overrun_s > 0:
+            self._unbooked[hold_seq] = seq
+        if result is None and event.reason not in _UNJUDGED:
+            wrong.append(f"The settle {seq} has no result.")
+        if result is not None and event.reason != result.verdict:
+            wrong.append(f"The settle {seq} says {event.reason}, and its result {result.verdict}.")
+        _charge_is_fair(event, amounts, hold.amounts, wrong)
 
-    def _overrun(self, event: dict[str, Any]) -> Iterator[str]:
+    def _overrun(self, event: EventRow, wrong: list[str]) -> None:
         """What the house pays stands right behind the end of a hold; behind a settle it is what the hold lacked."""
-        seq, hold = event["seq"], self._holds.get(event["hold_seq"])
-        end = None if hold is None else hold.end
-        if hold is None or end is None or end.seq != seq - 1:
-            yield f"The overrun {seq} does not follow the end of a hold."
+        seq, end = event.seq, self._last_end
+        if end is None or end.event.hold_seq != event.hold_seq or end.event.seq != seq - 1:
+            wrong.append(f"The overrun {seq} does not follow the end of a hold.")
             return
-        hold.overrun_booked = True
-        if event["account_id"] != HOUSE:
-            yield f"The overrun {seq} is booked on {event['account_id']}, not on the house."
-        if end.kind == "settle" and _differ(event["gpu_s"] + event["cpu_s"], end.overrun_s):
-            yield f"The overrun {seq} is not what settle {end.seq} measured above its hold."
-        if end.kind == "settle" and event["work_s"] > 0 and _differ(end.work_s, hold.amounts["work_s"]):
-            yield f"The overrun {seq} lays work on the house that hold {event['hold_seq']} could have paid."
+        self._unbooked.pop(event.hold_seq, None)
+        if event.account_id != HOUSE:
+            wrong.append(f"The overrun {seq} is booked on {event.account_id}, not on the house.")
+        settle = end.event
+        if settle.kind == "settle" and _differ(event.gpu_s + event.cpu_s, settle.overrun_s):
+            wrong.append(f"The overrun {seq} is not what settle {settle.seq} measured above its hold.")
+        if settle.kind == "settle" and event.work_s > 0 and _differ(settle.work_s, end.held.work_s):
+            wrong.append(f"The overrun {seq} lays work on the house that hold {event.hold_seq} could have paid.")
 
     def at_the_end(self) -> Iterator[tuple[int | None, str]]:
         """What only shows after the last event: what is missing, and the event that should have it behind it."""
         if not self._granted_seen:
             yield None, f"Run {self._run['run_id']} has no grant."
-        for hold in self._holds.values():
-            end = hold.end
-            if end is not None and end.kind == "settle" and end.overrun_s > 0 and not hold.overrun_booked:
-                yield end.seq, f"What settle {end.seq} measured above its hold is not booked on the house."
+        for seq in self._unbooked.values():
+            yield seq, f"What settle {seq} measured above its hold is not booked on the house."
 
-    def _rows(self, event: dict[str, Any], result: Mapping[str, Any] | None, digest: str | None) -> Iterator[str]:
-        seq = event["seq"]
-        if digest != event["rows_sha256"]:
-            yield f"The rows that event {seq} stands for do not have the digest that it carries."
-        if result is None:
-            return
-        if event["kind"] not in ("settle", "note"):
-            yield f"Result {result['result_id']} names event {seq}, which is a {event['kind']}."
-        names = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "cpu_s", "work_s", "overrun_s")
-        if any(result[name] != event[name] for name in names):
-            yield f"Result {result['result_id']} differs from event {seq} in whose it is or what it cost."
-        if result["source_sha256"] != result["candidate_sha256"] or result["task_digest"] != self._run["task_digest"]:
-            yield f"Result {result['result_id']} is of another source or task than its candidate's."
-        yield from _replay_is_faithful(event, result)
-        self._verdicts[event["candidate_id"], event["rung"]][event["environment_id"]] = result["verdict"]
-        if event["rung"] in (Rung.quick, Rung.precise):
-            self._trails[event["environment_id"]].timings.append(Timing(
-                Rung(result["rung"]), result["candidate_id"], Verdict(result["verdict"]), result["ratio"],
-                result["ratio_low"], result["ratio_high"], result["gpu_s"] + result["cpu_s"], seq,
+    def _result(self, event: EventRow, result: ResultRow, replayed: Replayed | None, wrong: list[str]) -> None:
+        seq, number = event.seq, result.result_id
+        if event.kind not in ("settle", "note"):
+            wrong.append(f"Result {number} names event {seq}, which is a {event.kind}.")
+        if _SHARED(result) != _SHARED(event):
+            wrong.append(f"Result {number} differs from event {seq} in whose it is or what it cost.")
+        if result.source_sha256 != result.candidate_sha256 or result.task_digest != self._run["task_digest"]:
+            wrong.append(f"Result {number} is of another source or task than its candidate's.")
+        if (result.replay_of is not None) != (event.kind == "note"):
+            wrong.append(f"Result {number}: a measured result needs a settle, a replayed one a note.")
+        if result.replay_of is not None and replayed != (
+            result.source_sha256, result.task_digest, result.verdict, result.environment_id,
+        ):  # fmt: skip
+            wrong.append(f"Result {number} says something else than result {result.replay_of}, which it repeats.")
+        passed = self._passed[event.rung]
+        before, here = passed.get(event.candidate_id, _NOWHERE), {event.environment_id}
+        after = before | here if result.verdict in PASSING[Rung(event.rung)] else before - here
+        passed[event.candidate_id] = self._places.setdefault(after, after)
+        if event.rung in _TIMED:
+            self._trails[event.environment_id].fold.add(Timing(
+                Rung(result.rung), result.candidate_id, Verdict(result.verdict), result.ratio,
+                result.ratio_low, result.ratio_high, result.gpu_s + result.cpu_s, seq,
             ))  # fmt: skip
 
-    def _decision(self, event: dict[str, Any]) -> Iterator[str]:
+    def _decision(self, event: EventRow, wrong: list[str]) -> None:
         """A stored decision must come out again: from what it saw, and what it saw from the book before it."""
-        seq, text = event["seq"], event["decision_json"]
+        seq, text = event.seq, event.decision_json
         if text is None:
-            if event["rung"] in GUARDED and (event["kind"] != "refuse" or event["refusal_kind"] == "rule"):
-                yield f"Event {seq} needs a decision of the rule and has none."
+            if event.rung in GUARDED and (event.kind != "refuse" or event.refusal_kind == "rule"):
+                wrong.append(f"Event {seq} needs a decision of the rule and has none.")
             return
         decision = Decision.model_validate_json(text)
-        if decision.admit != (event["kind"] != "refuse") or decision.overridden != (event["kind"] == "override"):
-            yield f"The decision of event {seq} does not say what was done."
+        if decision.admit != (event.kind != "refuse") or decision.overridden != (event.kind == "override"):
+            wrong.append(f"The decision of event {seq} does not say what was done.")
         if decision.rule != self._run["rule"] or decision.parameters != self._parameters:
-            yield f"The decision of event {seq} is of another rule or other parameters than the run's."
+            wrong.append(f"The decision of event {seq} is of another rule or other parameters than the run's.")
             return
         try:
             again = replay(decision, self._rules)
         except (LookupError, ValueError) as error:
-            yield f"The decision of event {seq} cannot be replayed: {error}."
+            wrong.append(f"The decision of event {seq} cannot be replayed: {error}.")
             return
         if again != decision:
-            yield f"The decision of event {seq} does not replay to itself."
+            wrong.append(f"The decision of event {seq} does not replay to itself.")
         if decision.saw != self._saw(event, decision):
-            yield f"What the decision of event {seq} says it saw is not what the book said then."
-        if event["kind"] == "hold" and decision.saw.get("rank", 0) > decision.saw.get("cut", 0):  # type: ignore[operator]  # JSON numbers
-            self._trails[event["environment_id"]].overlap_seqs.append(seq)
+            wrong.append(f"What the decision of event {seq} says it saw is not what the book said then.")
+        if event.kind == "hold" and decision.saw.get("rank", 0) > decision.saw.get("cut", 0):  # type: ignore[operator]  # JSON numbers
+            self._trails[event.environment_id].overlap_seqs.append(seq)
 
-    def _saw(self, event: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    def _saw(self, event: EventRow, decision: Decision) -> dict[str, Any]:
         purse = Purse(
             granted=self._budget,
             open=Spent.model_validate(self._open),
             settled=Spent.model_validate(self._settled),
         )
-        trail = self._trails[event["environment_id"]]
-        history = fold_history(trail.timings, trail.overlap_seqs, purse, event["seq"] - 1)
+        trail = self._trails[event.environment_id]
+        history = trail.fold.history(trail.overlap_seqs, purse, event.seq - 1)
         reason = "asked" if decision.saw.get("override_asked") else None
-        promotion = Promotion(candidate_id=event["candidate_id"], rung=Rung(event["rung"]), override_reason=reason)
+        promotion = Promotion(candidate_id=event.candidate_id, rung=Rung(event.rung), override_reason=reason)
         rule = self._rules[decision.rule]
         saw: dict[str, Any] = rule.observe(history, promotion, decision.parameters).model_dump(mode="json")
         return saw
 
-    def _forget_overlap(self, event: dict[str, Any]) -> None:
-        overlaps = self._trails[event["environment_id"]].overlap_seqs
-        if event["hold_seq"] in overlaps:
-            overlaps.remove(event["hold_seq"])
+    def _forget_overlap(self, event: EventRow) -> None:
+        overlaps = self._trails[event.environment_id].overlap_seqs
+        if event.hold_seq in overlaps:
+            overlaps.remove(event.hold_seq)
 
-    def _purse(self, event: dict[str, Any]) -> Iterator[str]:
-        if event["purse_json"] is None:
-            yield f"Event {event['seq']} carries no purse."
+    def _purse(self, event: EventRow, wrong: list[str]) -> None:
+        if event.purse_json is None:
+            wrong.append(f"Event {event.seq} carries no purse.")
             return
-        purse = json.loads(event["purse_json"])
-        expected = {"granted": self._granted_json, "open": self._open, "settled": self._settled}
-        if purse != expected:
-            yield f"The purse after event {event['seq']} is not what the events before it add up to."
-        for name, limit in self._granted.items():
-            if self._open[name] + self._settled[name] > limit + (_TOLERANCE_S if name.endswith("_s") else 0):
-                yield f"After event {event['seq']} more {name} are open and settled than were granted."
+        if event.kind in _MOVING:
+            self._text = joined_purse(self._granted_text, self._open, self._settled)
+            # The others have not moved since they were looked at.
+            wrong.extend(
+                f"After event {event.seq} more {name} are open and settled than were granted."
+                for name in _MOVED_BY.get(event.rung, self._most)
+                if self._open[name] + self._settled[name] > self._most[name]
+            )
+        if event.purse_json != self._text and json.loads(event.purse_json) != json.loads(self._text):
+            wrong.append(f"The purse after event {event.seq} is not what the events before it add up to.")
 
     @staticmethod
-    def _add(total: dict[str, float], rung: str, amounts: Mapping[str, float], sign: int) -> None:
+    def _add(total: dict[str, float], rung: str, amounts: _Amounts, sign: int) -> None:
         """The arithmetic of `Spent.plus` on plain numbers: an audit of a million events has no time for models."""
-        total[f"{rung}_calls"] += sign * amounts["calls"]
-        total["override_calls"] += sign * amounts["override_calls"]
-        total["device_s"] = max(0.0, round(total["device_s"] + sign * (amounts["gpu_s"] + amounts["cpu_s"]), 9))
-        total["work_s"] = max(0.0, round(total["work_s"] + sign * amounts["work_s"], 9))
+        total[_CALLS_OF[rung]] += sign * amounts.calls
+        total["override_calls"] += sign * amounts.override_calls
+        device_s = round(total["device_s"] + sign * (amounts.gpu_s + amounts.cpu_s), 9)
+        work_s = round(total["work_s"] + sign * amounts.work_s, 9)
+        total["device_s"] = device_s if device_s > 0 else 0.0
+        total["work_s"] = work_s if work_s > 0 else 0.0
 
 
-def _charge_is_fair(event: dict[str, Any], hold: _Hold) -> Iterator[str]:
-    if any(event[name] > hold.amounts[name] + 1e-9 for name in _AMOUNTS):
-        yield f"The settle {event['seq']} charges more than hold {event['hold_seq']} held."
-    if event["calls"] != hold.amounts["calls"] or event["override_calls"] != hold.amounts["override_calls"]:
-        yield f"The settle {event['seq']} charges other calls than hold {event['hold_seq']} held."
-    device_s, held_s = (amounts["gpu_s"] + amounts["cpu_s"] for amounts in (event, hold.amounts))
-    if event["overrun_s"] > 0 and _differ(device_s, held_s):
-        yield f"The settle {event['seq']} lays on the house what hold {event['hold_seq']} could have paid."
+def _amounts(event: EventRow) -> _Amounts:
+    return _Amounts(event.calls, event.override_calls, event.gpu_s, event.cpu_s, event.work_s)
+
+
+def _raised(held: _Amounts, more: _Amounts) -> _Amounts:
+    return held._replace(
+        gpu_s=round(held.gpu_s + more.gpu_s, 9),
+        cpu_s=round(held.cpu_s + more.cpu_s, 9),
+        work_s=round(held.work_s + more.work_s, 9),
+    )
+
+
+def _charge_is_fair(event: EventRow, charged: _Amounts, held: _Amounts, wrong: list[str]) -> None:
+    if charged != held and any(one > most + 1e-9 for one, most in zip(charged, held, strict=True)):
+        wrong.append(f"The settle {event.seq} charges more than hold {event.hold_seq} held.")
+    if charged[:2] != held[:2]:
+        wrong.append(f"The settle {event.seq} charges other calls than hold {event.hold_seq} held.")
+    if event.overrun_s > 0 and _differ(charged.gpu_s + charged.cpu_s, held.gpu_s + held.cpu_s):
+        wrong.append(f"The settle {event.seq} lays on the house what hold {event.hold_seq} could have paid.")
 
 
 def _differ(one_s: float, other_s: float) -> bool:
     """Whether two amounts that are kept to the nanosecond are not the same."""
     return round(one_s - other_s, 9) != 0
-
-
-def _replay_is_faithful(event: dict[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
-    if (result["replay_of"] is not None) != (event["kind"] == "note"):
-        yield f"Result {result['result_id']}: a measured result needs a settle, a replayed one a note."
-    if result["replay_of"] is None:
-        return
-    replayed = tuple(result[f"replayed_{name}"] for name in ("sha256", "task", "verdict", "environment"))
-    if replayed != (result["source_sha256"], result["task_digest"], result["verdict"], result["environment_id"]):
-        yield f"Result {result['result_id']} says something else than result {result['replay_of']}, which it repeats."

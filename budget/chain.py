@@ -1,15 +1,15 @@
 """The hash chain over the events: each row's hash covers the hash before it and all of its own columns."""
 
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final, TypeAlias
+from json.encoder import encode_basestring
+from typing import Any, Final, TypeAlias
 
 from kernelgate.budget.clock import Clock
 from kernelgate.budget.model import EventKind, RefusalKind
 from kernelgate.budget.records import Head
 from kernelgate.budget.triggers import GENESIS_HASH
-from kernelgate.tasks.model import canonical_json, sha256_hex
+from kernelgate.tasks.model import sha256_hex
 
 Cell: TypeAlias = str | int | float | None
 
@@ -46,9 +46,40 @@ _SECONDS: Final = ("gpu_s", "cpu_s", "work_s", "overrun_s", "monotonic_s")
 _INSERT: Final = f"INSERT INTO events ({', '.join(EVENT_COLUMNS)}) VALUES ({', '.join('?' * len(EVENT_COLUMNS))})"
 
 
-def event_hash(prev_hash: str, columns: Mapping[str, Cell]) -> str:
-    """SHA-256 over the previous hash and the canonical JSON of all columns but the two hashes."""
-    return sha256_hex(prev_hash + canonical_json(dict(columns)))
+HASHED_COLUMNS: Final = tuple(sorted(set(EVENT_COLUMNS) - {"prev_hash", "hash"}))
+"""What the hash of an event covers beside the hash before it, in the order of canonical JSON."""
+
+
+def event_hash(prev_hash: str, cells: tuple[Any, ...]) -> str:
+    """SHA-256 over the previous hash and the canonical JSON of all columns but the two hashes.
+
+    Args:
+        prev_hash: of the event before.
+        cells: as SQLite gives them back, in the order of `HASHED_COLUMNS`.
+    """
+    return sha256_hex(prev_hash + event_text(cells))
+
+
+def event_text(cells: tuple[Any, ...]) -> str:
+    """The canonical JSON of an event, written out: an audit makes a million of them, each spend two."""
+    (account, calls, candidate, cpu_s, created, decision, environment, gpu_s, hold, job, kind, missing, monotonic_s,
+     overrides, overrun_s, purse, reason, refusal, rows, run, rung, seq, work_s) = cells  # fmt: skip
+    return (
+        f'{{"account_id":{_text(account)},"calls":{calls},"candidate_id":{_maybe(candidate)},"cpu_s":{cpu_s!r},'
+        f'"created_utc":{_text(created)},"decision_json":{_maybe(decision)},"environment_id":{_maybe(environment)},'
+        f'"gpu_s":{gpu_s!r},"hold_seq":{"null" if hold is None else hold},"job_id":{_maybe(job)},"kind":{_text(kind)},'
+        f'"missing":{_text(missing)},"monotonic_s":{monotonic_s!r},"override_calls":{overrides},'
+        f'"overrun_s":{overrun_s!r},"purse_json":{_maybe(purse)},"reason":{_text(reason)},'
+        f'"refusal_kind":{_maybe(refusal)},"rows_sha256":{_maybe(rows)},"run_id":{_maybe(run)},"rung":{_maybe(rung)},'
+        f'"seq":{seq},"work_s":{work_s!r}}}'
+    )
+
+
+_text: Final = encode_basestring
+
+
+def _maybe(text: str | None) -> str:
+    return "null" if text is None else encode_basestring(text)
 
 
 def head_of(connection: sqlite3.Connection) -> Head:
@@ -57,9 +88,16 @@ def head_of(connection: sqlite3.Connection) -> Head:
     return Head(seq=row[0], hash=row[1]) if row else Head(seq=0, hash=GENESIS_HASH)
 
 
-def append(connection: sqlite3.Connection, clock: Clock, event: Event) -> Head:
-    """Write the next event. The caller holds an immediate transaction, so that nobody writes in between."""
-    before = head_of(connection)
+def append(connection: sqlite3.Connection, clock: Clock, event: Event, before: Head | None = None) -> Head:
+    """Write the next event. The caller holds an immediate transaction, so that nobody writes in between.
+
+    Args:
+        connection: of the book.
+        clock: stamps the event.
+        event: what happened.
+        before: the head, where the caller has read it in this transaction.
+    """
+    before = before or head_of(connection)
     columns: dict[str, Cell] = {"seq": before.seq + 1}
     for name in _GIVEN:
         columns[name] = getattr(event, name)
@@ -67,6 +105,6 @@ def append(connection: sqlite3.Connection, clock: Clock, event: Event) -> Head:
     columns["monotonic_s"] = clock.monotonic_s()
     for name in _SECONDS:  # a REAL column gives back 0.0 for 0, and their JSON differs
         columns[name] = float(columns[name] or 0.0)
-    digest = event_hash(before.hash, columns)
+    digest = event_hash(before.hash, tuple([columns[name] for name in HASHED_COLUMNS]))
     connection.execute(_INSERT, (*columns.values(), before.hash, digest))
     return Head(seq=before.seq + 1, hash=digest)

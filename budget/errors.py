@@ -40,6 +40,10 @@ class BookDiskFull(LedgerError):
     retriable = True
 
 
+class BookWithoutLocks(LedgerError):
+    """The file system keeps no locks or no shared memory between processes, as some network shares do not."""
+
+
 class BookDamaged(LedgerError):
     """SQLite cannot read or write the file: I/O error or damaged pages."""
 
@@ -60,6 +64,10 @@ class HoldClosed(LedgerError):
     """The hold was ended, or extended, before: each happens once."""
 
 
+NO_LOCKS: Final = (
+    "The book {path} lies on a file system that does not keep processes apart (no locks, or no shared memory: {cause});"
+    " put it on a local disk and name that with --data or KERNELGATE_HOME."
+)
 _SENTENCES: Final[dict[int, tuple[type[LedgerError], str]]] = {
     sqlite3.SQLITE_BUSY: (BookBusy, "The book {path} is busy: another process writes; nothing was charged, try again."),
     sqlite3.SQLITE_LOCKED: (BookBusy, "The book {path} is locked by this process; nothing was charged, try again."),
@@ -80,6 +88,11 @@ _SENTENCES: Final[dict[int, tuple[type[LedgerError], str]]] = {
         BookDamaged, "The book {path} is damaged; keep a copy, and rescue the rest with `sqlite3 FILE .recover`."),
     sqlite3.SQLITE_CONSTRAINT: (BookRefusedRow, "The book {path} refused a row ({cause}); nothing was written."),
 }  # fmt: skip
+
+
+def busy(path: Path) -> BookBusy:
+    """Others wrote for longer than we had patience."""
+    return BookBusy(_SENTENCES[sqlite3.SQLITE_BUSY][1].format(path=path))
 
 
 def translate(error: sqlite3.Error, path: Path) -> LedgerError:

@@ -1,6 +1,6 @@
 """What a rule may look at, folded from a run's timing results. Pure: the ledger and the audit use the same fold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelgate.budget.model import PASSING, History, Purse, Rung, Scored, Verdict
@@ -34,44 +34,52 @@ class Timing:
         )
 
 
-def fold_history(timings: Sequence[Timing], overlap_seqs: Iterable[int], purse: Purse, last_seq: int) -> History:
-    """Fold results into a history: per candidate the latest counts, and it counts only if it passed.
+class Fold:
+    """Timing results folded one by one, in order of `seq`: per candidate the latest counts, and only if it passed."""
 
-    Args:
-        timings: of one run in one environment, in order of `seq`.
-        overlap_seqs: holds at precise that were admitted by interval overlap and not released.
-        purse: of the run.
-        last_seq: last event of the book.
-    """
-    improved_seq = last_improvement(timings)
-    return History(
-        quick=_latest(timings, Rung.quick),
-        precise=_latest(timings, Rung.precise),
-        overlap_admissions=sum(seq > improved_seq for seq in overlap_seqs),
-        precise_calls_left=max(0, purse.calls_left(Rung.precise)),
-        overrides_left=max(0, purse.overrides_left),
-        last_seq=last_seq,
-    )
+    def __init__(self) -> None:
+        self._latest: dict[Rung, dict[str, Scored | None]] = {Rung.quick: {}, Rung.precise: {}}
+        self._best: Scored | None = None
+        self.improved_seq = 0
+        """The event at which another candidate last became the incumbent; the same one again is no improvement."""
+
+    def add(self, timing: Timing) -> None:
+        """Go on by one result."""
+        scored, latest = timing.scored(), self._latest[timing.rung]
+        latest.pop(timing.candidate_id, None)  # back to the end, so that the order stays that of seq
+        latest[timing.candidate_id] = scored
+        if timing.rung is not Rung.precise or scored is None or timing.verdict is Verdict.ambiguous:
+            return
+        best = self._best
+        if best is None or scored.ratio > best.ratio:
+            if best is None or scored.candidate_id != best.candidate_id:
+                self.improved_seq = timing.seq
+            self._best = scored
+
+    def history(self, overlap_seqs: Iterable[int], purse: Purse, last_seq: int) -> History:
+        """What a rule may look at now.
+
+        Args:
+            overlap_seqs: holds at precise that were admitted by interval overlap and not released.
+            purse: of the run.
+            last_seq: last event of the book.
+        """
+        return History(
+            quick=self._passing(Rung.quick),
+            precise=self._passing(Rung.precise),
+            overlap_admissions=sum(seq > self.improved_seq for seq in overlap_seqs),
+            precise_calls_left=max(0, purse.calls_left(Rung.precise)),
+            overrides_left=max(0, purse.overrides_left),
+            last_seq=last_seq,
+        )
+
+    def _passing(self, rung: Rung) -> tuple[Scored, ...]:
+        return tuple(scored for scored in self._latest[rung].values() if scored is not None)
 
 
-def last_improvement(timings: Iterable[Timing]) -> int:
-    """The event at which another candidate last became the incumbent; the same one measured again is no improvement."""
-    best: Timing | None = None
-    improved_seq = 0
+def fold_history(timings: Iterable[Timing], overlap_seqs: Iterable[int], purse: Purse, last_seq: int) -> History:
+    """All timing results of one run in one environment, in order of `seq`, as a history; see `Fold`."""
+    fold = Fold()
     for timing in timings:
-        if timing.rung is not Rung.precise or timing.verdict is Verdict.ambiguous or timing.scored() is None:
-            continue
-        if best is None or (timing.ratio or 0.0) > (best.ratio or 0.0):
-            if best is None or timing.candidate_id != best.candidate_id:
-                improved_seq = timing.seq
-            best = timing
-    return improved_seq
-
-
-def _latest(timings: Iterable[Timing], rung: Rung) -> tuple[Scored, ...]:
-    latest: dict[str, Timing] = {}
-    for timing in timings:
-        if timing.rung is rung:
-            latest.pop(timing.candidate_id, None)  # back to the end, so that the order stays that of seq
-            latest[timing.candidate_id] = timing
-    return tuple(scored for timing in latest.values() if (scored := timing.scored()) is not None)
+        fold.add(timing)
+    return fold.history(overlap_seqs, purse, last_seq)

@@ -24,6 +24,12 @@ def queries() -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8").strip().rstrip(";") for file in sorted(folder.glob("*.sql"))}
 
 
+def schema() -> str:
+    """The SQL of all steps: what a new book is made of, before its triggers and views."""
+    folder = Path(__file__).parent / "schema"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in _STEPS)
+
+
 def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """Schema version of an open file; 0 for an empty one.
 

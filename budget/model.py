@@ -194,15 +194,12 @@ class Spent(Frozen):
     def plus(self, rung: Rung, amount: Amount, sign: Literal[1, -1] = 1) -> "Spent":
         """The total after an amount for a rung was added (or taken off); a rounding rest below zero becomes zero."""
         name = f"{rung.value}_calls"
-        return Spent.model_validate(
-            {
-                **self.model_dump(),
-                name: getattr(self, name) + sign * amount.calls,
-                "override_calls": self.override_calls + sign * amount.override_calls,
-                "device_s": max(0.0, round(self.device_s + sign * (amount.gpu_s + amount.cpu_s), 9)),
-                "work_s": max(0.0, round(self.work_s + sign * amount.work_s, 9)),
-            }
-        )
+        fields = {each: getattr(self, each) for each in Spent.model_fields}
+        fields[name] += sign * amount.calls
+        fields["override_calls"] += sign * amount.override_calls
+        fields["device_s"] = max(0.0, round(self.device_s + sign * (amount.gpu_s + amount.cpu_s), 9))
+        fields["work_s"] = max(0.0, round(self.work_s + sign * amount.work_s, 9))
+        return Spent(**fields)
 
 
 class Purse(Frozen):
@@ -227,6 +224,15 @@ class Purse(Frozen):
     def device_s_left(self) -> float:
         """Device seconds neither held nor settled, to the nanosecond: a rest of rounding is no time."""
         return max(0.0, round(self.granted.device_s - self.open.device_s - self.settled.device_s, 9))
+
+    def holding(self, rung: Rung, amount: Amount) -> "Purse":
+        """The purse with so much more held open."""
+        return Purse(granted=self.granted, open=self.open.plus(rung, amount), settled=self.settled)
+
+    def ended(self, rung: Rung, held: Amount, charged: Amount) -> "Purse":
+        """The purse once a hold has ended and so much of it was charged; the remainder is free again."""
+        opened, settled = self.open.plus(rung, held, -1), self.settled.plus(rung, charged)
+        return Purse(granted=self.granted, open=opened, settled=settled)
 
     @property
     def deadline_s_left(self) -> float:

@@ -1,10 +1,15 @@
 """Arithmetic of the purse: what may be held, what is charged. Pure."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from kernelgate.budget.model import Amount, Purse, Rung
+from kernelgate.budget.model import Amount, Budget, Purse, Rung, Spent
+from kernelgate.tasks.model import canonical_json
 
 Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
+_SPENT_NAMES: Final = tuple(sorted(Spent.model_fields))
+_SPENT: Final = "{" + ",".join(f'"{name}":%r' for name in _SPENT_NAMES) + "}"
 _DIGITS: Final = 9
 """Seconds are kept to the nanosecond, so that sums of many rows come out equal wherever they are made."""
 
@@ -96,6 +101,30 @@ def overrun(measured: Amount, held: Amount) -> Amount:
         cpu_s=_seconds(max(0.0, measured.cpu_s - held.cpu_s)),
         work_s=_seconds(max(0.0, measured.work_s - held.work_s)),
     )
+
+
+def purse_text(purse: Purse) -> str:
+    """A purse as the events carry it: canonical JSON, put together by hand because each event has one."""
+    return joined_purse(granted_text(purse.granted), purse.open.__dict__, purse.settled.__dict__)
+
+
+def granted_text(budget: Budget) -> str:
+    """The part of a purse's text that stays the same over a run."""
+    return _granted_text(tuple(budget.__dict__.items()))
+
+
+@lru_cache(maxsize=256)
+def _granted_text(fields: tuple[tuple[str, int | float | None], ...]) -> str:
+    return canonical_json(dict(fields))
+
+
+def joined_purse(granted: str, opened: Mapping[str, float], settled: Mapping[str, float]) -> str:
+    """The text of a purse from its parts; `opened` and `settled` have the fields of `Spent`."""
+    return f'{{"granted":{granted},"open":{_spent_text(opened)},"settled":{_spent_text(settled)}}}'
+
+
+def _spent_text(spent: Mapping[str, float]) -> str:
+    return _SPENT % tuple(map(spent.__getitem__, _SPENT_NAMES))
 
 
 def _seconds(value: float) -> float:

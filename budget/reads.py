@@ -43,7 +43,7 @@ class Reads(Session):
         """One run; raises UnknownId."""
         row = self._row(f"{_RUN} WHERE r.run_id = ?", run_id)
         if row is None or account not in (None, row["account_id"]):
-            raise UnknownId(f"unknown run {run_id!r}; `start_run` makes one and returns its id")
+            raise unknown_run(run_id)
         return _run_of(row)
 
     def runs(self, account: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
@@ -212,6 +212,11 @@ class Reads(Session):
 
 class RunClosed(LedgerError):
     """The run takes no more work."""
+
+
+def unknown_run(run_id: str) -> UnknownId:
+    """There is no such run, or it belongs to another account: the two are not told apart."""
+    return UnknownId(f"unknown run {run_id!r}; `start_run` makes one and returns its id")
 
 
 def _price(rung: Rung, device_s: list[float], work_s: list[float]) -> LearnedPrice:

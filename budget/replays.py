@@ -5,9 +5,9 @@ from typing import Final
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.model import Rung
 from kernelgate.budget.outcomes import Refused, Replayed
+from kernelgate.budget.purse import purse_text
 from kernelgate.budget.records import ResultRecord
-from kernelgate.budget.rows import insert, result_of, rows_of_result
-from kernelgate.budget.runs import purse_text
+from kernelgate.budget.rows import insert, result_of
 from kernelgate.budget.spending import Spending
 
 _FREE: Final = ("gpu_s", "cpu_s", "work_s", "overrun_s", "house_s", "queue_s", "prepare_s", "wall_s")
@@ -83,7 +83,7 @@ class Replays(Spending):
                 kind="note", account_id=account, run_id=run_id, candidate_id=candidate_id, job_id=job_id,
                 rung=source.rung.value, environment_id=source.environment_id, purse_json=purse_text(purse),
                 reason=f"replay of result {source.result_id}",
-                rows_sha256=None if own else rows_of_result(connection, result.result_id).digest(),
+                rows_sha256=None if own else self._paid.digest(result.result_id),
             )  # fmt: skip
             return Replayed(result=result, purse=purse, head=append(connection, self._clock, event))
 

@@ -4,46 +4,87 @@ import hashlib
 import json
 import sqlite3
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
 from kernelgate.budget.records import ArtifactRecord, Json, ResultRecord, SampleInput, SampleRecord
 from kernelgate.tasks.model import canonical_json, sha256_hex
 
 PAID_TABLES: Final = ("results", "samples", "artifacts", "observations")
-"""What the `rows_sha256` of an event covers, in this order; each table's rows in order of their first column."""
+"""What the `rows_sha256` of an event covers; each table's rows in order of their first column."""
 RESULT_ID_COLUMN: Final = "result_id"
 SampleRows: TypeAlias = tuple[SampleRecord, ...]
+Cells: TypeAlias = Sequence[object]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows that one event stands for, table by table, as column → value."""
+class RowText:
+    """The canonical JSON of a table's rows, put together by hand: an audit makes it for each row of the book."""
 
-    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    def __init__(self, columns: Iterable[str]) -> None:
+        self.columns = tuple(sorted(columns))
+        self._template = "{" + ",".join(f"{encode_basestring(name)}:%s" for name in self.columns) + "}"
 
-    def digest(self) -> str:
-        """SHA-256 over the canonical JSON of all rows; blobs stand in by their own SHA-256."""
-        plain = {
-            table: [{name: _plain(value) for name, value in row.items()} for row in self.tables.get(table, ())]
-            for table in PAID_TABLES
+    def of(self, cells: Cells) -> str:
+        """The text of one row; `cells` in the order of `columns`. Blobs stand in by their SHA-256."""
+        return self._template % tuple([_TEXT_OF[type(cell)](cell) for cell in cells])
+
+
+def _blob_text(blob: bytes) -> str:
+    return f'"{hashlib.sha256(blob).hexdigest()}"'
+
+
+def _null_text(_: None) -> str:
+    return "null"
+
+
+_TEXT_OF: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: encode_basestring, int: int.__repr__, float: float.__repr__, bytes: _blob_text, type(None): _null_text,
+}  # fmt: skip
+"""What SQLite gives back → its JSON, as `canonical_json` writes it."""
+
+
+def row_text_of(connection: sqlite3.Connection, table: str) -> RowText:
+    """The text of a table's rows, with the columns that it has in this file."""
+    return RowText(name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+
+
+class PaidRows:
+    """The digest over all rows that one event stands for, as they stand in the file."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._texts = {table: row_text_of(connection, table) for table in PAID_TABLES}
+        self._selects = {
+            table: f"SELECT {', '.join(text.columns)} FROM {table} WHERE {RESULT_ID_COLUMN} = ? ORDER BY rowid"
+            for table, text in self._texts.items()
         }
-        return sha256_hex(canonical_json(plain))  # type: ignore[arg-type]  # the values are SQLite's, so JSON's
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the results table, in the order in which `digest` takes a result."""
+        return self._texts["results"].columns
+
+    def digest(self, result_id: int, among: Collection[str] = PAID_TABLES, result: Cells | None = None) -> str:
+        """SHA-256 over the canonical JSON of a result's rows, table by table.
+
+        Args:
+            result_id: the result.
+            among: tables that may have rows of it; the others are not looked into.
+            result: the cells of the result itself, where they were read before.
+        """
+        texts: dict[str, str] = {}
+        for table in among:
+            text = self._texts[table]
+            if table == "results" and result is not None:
+                texts[table] = text.of(result)
+            else:
+                texts[table] = ",".join(map(text.of, self._connection.execute(self._selects[table], (result_id,))))
+        return sha256_hex(_PAID % tuple(texts.get(table, "") for table in _PAID_SORTED))
 
 
-def _plain(value: Any) -> Any:
-    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
-
-
-def rows_of_result(connection: sqlite3.Connection, result_id: int, among: Collection[str] = PAID_TABLES) -> Rows:
-    """Read back all rows of a result, as they stand in the file; `among` leaves out tables known to have none."""
-    tables: dict[str, list[dict[str, Any]]] = {}
-    for table in among:
-        cursor = connection.execute(f"SELECT * FROM {table} WHERE {RESULT_ID_COLUMN} = ? ORDER BY 1", (result_id,))
-        names = [column[0] for column in cursor.description]
-        tables[table] = [dict(zip(names, row, strict=True)) for row in cursor]
-    return Rows(tables)
+_PAID_SORTED: Final = tuple(sorted(PAID_TABLES))
+_PAID: Final = "{" + ",".join(f'"{table}":[%s]' for table in _PAID_SORTED) + "}"
 
 
 def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:

@@ -8,6 +8,7 @@ from kernelgate.budget.chain import Event, append
 from kernelgate.budget.clock import earlier
 from kernelgate.budget.errors import IdempotencyConflict, LedgerError
 from kernelgate.budget.model import Amount, Purse
+from kernelgate.budget.purse import purse_text
 from kernelgate.budget.reads import Reads, RunClosed
 from kernelgate.budget.records import (
     CalibrationRecord,
@@ -188,6 +189,13 @@ class Runs(Reads):
                     "UPDATE accounts SET device_s_cap = ? WHERE account_id = ?", (float(device_s_cap), account)
                 )
 
+    def set_caps(self, device_s_caps: Mapping[str, float]) -> None:
+        """What all runs of an account together may take of a device; accounts that are not named have no cap."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE accounts SET device_s_cap = NULL WHERE device_s_cap NOT NULL")
+            for account, device_s_cap in device_s_caps.items():
+                self.record_account(account, device_s_cap)
+
     def record_task(self, task: Task) -> str:
         """Keep a task with its source; returns its digest."""
         with self.transaction() as connection:
@@ -263,15 +271,10 @@ class Runs(Reads):
             insert_observation(connection, environment_id, None, facts, self._clock.utc())
 
 
-def purse_text(purse: Purse) -> str:
-    """A purse as the events carry it."""
-    return canonical_json(purse.model_dump(mode="json"))
-
-
 def _with_facts(row: Mapping[str, Any]) -> dict[str, Any]:
     columns = {**row, "facts": json.loads(row["facts_json"])}
     del columns["facts_json"]
     return columns
 
 
-__all__ = ["IDLE_LIMIT_S", "RunClosed", "Runs", "UnknownRule", "purse_text"]
+__all__ = ["IDLE_LIMIT_S", "RunClosed", "Runs", "UnknownRule"]

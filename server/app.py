@@ -36,7 +36,8 @@ INSTRUCTIONS: Final = (
     "evidence. A reply with status running has a job_id: call job. "
     "Cheap rungs first: precise_time is only for candidates that quick_time ranked well. Answers come from secret "
     "inputs and hidden shapes, so write for all of them. The same source is answered from the book for free. Stop when "
-    "stop_advice says so or the budget is spent; the best candidate is first in list_candidates."
+    "stop_advice says so or the budget is spent; the best candidate is first in list_candidates, and its "
+    "order='parents' names what to mutate next."
 )
 
 

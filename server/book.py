@@ -1,6 +1,8 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
+import itertools
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,7 +17,9 @@ from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
+from kernelgate.server.kinship import structures
 from kernelgate.server.measure import known_qualification, qualify
+from kernelgate.server.owner import is_alive
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.services import AA_KIND, Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
@@ -27,12 +31,14 @@ from kernelgate.tools.kit.book import (
     CandidateRow,
     CandidateView,
     ResultView,
+    Resumed,
     RunView,
     RunWish,
     TaskRow,
     ToolMistake,
 )  # fmt: skip
 from kernelgate.tools.kit.envelope import JobView, NextStep
+from kernelgate.tools.kit.parents import parents
 
 OWN_KERNEL: Final = "the kernel that the task starts from"
 POLL_S: Final = 0.25
@@ -85,10 +91,12 @@ class ServerBook:
         if not fitness.fit:
             problems = "; ".join(hidden.problems_told(fitness.problems, task, device.kind))
             raise ToolMistake(f"task {task.name} does not qualify on this device: {problems.rstrip('.')}.")
+        rule = wish.rule or services.settings.policy.rule
         request = RunRequest(
             account=self._account,
-            rule=wish.rule,
-            budget=granted(wish, services.settings.caps),
+            rule=rule,
+            parameters=services.settings.policy.rules.get(rule, {}),
+            budget=granted(wish, services.settings.policy.caps),
             device_kind=device.kind,
             device_uid=device.uid,
             environment=environment,
@@ -104,6 +112,32 @@ class ServerBook:
         if task.baseline_kernel is not None:
             await self._climb_own_kernel(run.run_id, task.baseline_kernel)
         return await self.run(run.run_id)
+
+    async def resume_run(self, run_id: RunId, task: str) -> Resumed:
+        """Go on with an open run: jobs of servers that are gone are lost now and not at the next sweep."""
+        services = self._services
+        run = await services.run(self._account, run_id)
+        if run.task_name != task:
+            raise ToolMistake(
+                f"{run_id} is a run of task {run.task_name}, not of {task}; name that one, or another run."
+            )
+        if run.closed is not None:
+            raise ToolMistake(f"{run_id} is closed ({run.closed}); open a new run, without resume.")
+        try:
+            device = services.device_of_run(run)
+        except NoSuchDevice as error:
+            raise ToolMistake(f"{run_id} cannot go on here: {str(error).rstrip('.')}; open a new run.") from None
+
+        def sweeping(ledger: Ledger) -> tuple[str, ...]:
+            ledger.sweep(is_alive)  # the server's own sweep may have come first: what it lost is told too
+            latest = itertools.takewhile(lambda job: job.state == "lost", ledger.jobs(run_id))
+            return tuple(job.job_id for job in latest)
+
+        lost = await services.ledger.do(sweeping)
+        environment = services.environment(device, services.task(task))
+        return Resumed(
+            run=await self.run(run_id), lost=lost, same_environment=environment.environment_id == run.environment_id
+        )
 
     async def _climb_own_kernel(self, run_id: RunId, source: str) -> None:
         """The user's kernel goes first: as far as it can, so that it is the incumbent that others must beat."""
@@ -156,6 +190,11 @@ class ServerBook:
             )
 
         return await self._services.ledger.do(looking)
+
+    async def parents(self, run_id: RunId, ranked: Sequence[CandidateRow], limit: int) -> tuple[CandidateRow, ...]:
+        """Of the run's candidates, best first: those worth mutating, the best and the best of each other structure."""
+        services = self._services
+        return parents(ranked, await structures(services.shapes, services.ledger, run_id), limit)
 
     async def candidate(self, candidate_id: CandidateId) -> CandidateView:
         """One candidate with its results."""

@@ -19,21 +19,31 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
         click.option("--device", default=None, help="cpu, cuda:0, …; default: the first GPU, else the CPU."),
+        click.option(
+            "--config",
+            "policy_file",
+            type=click.Path(path_type=Path),
+            help="TOML file of caps, prices and rules; default: kernelgate.toml in the data folder.",
+        ),
     ):
         command = option(command)
     return command
 
 
-def _settings(data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None) -> Settings:
+def _settings(
+    data: Path | None, task_dirs: tuple[Path, ...] = (), kernelbench: Path | None = None, device: str | None = None,
+    policy_file: Path | None = None,
+) -> Settings:  # fmt: skip
     given = {
-        "data_dir": resolved(data) if data else None,
         "task_dirs": tuple(resolved(folder) for folder in task_dirs) or None,
         "kernelbench": resolved(kernelbench) if kernelbench else None,
         "device": device,
     }
     try:
         checked_device(device or "", "--device")
-        found = from_environment()
+        found = from_environment(
+            data_dir=resolved(data) if data else None, policy_file=resolved(policy_file) if policy_file else None
+        )
     except SettingsError as error:
         from kernelgate.server.trouble import say
 
@@ -72,7 +82,7 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
     """Tell what this host can do, and what to do about the rest."""
     from kernelgate.server.doctor_command import run_doctor
 
-    sys.exit(run_doctor(_settings(data, (), None, None), as_json=as_json))
+    sys.exit(run_doctor(_settings(data), as_json=as_json))
 
 
 @main.command()
@@ -87,10 +97,11 @@ def config(client: str, *, write: bool, **options: Any) -> None:
 
 
 def _serve_arguments(
-    data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None
-) -> list[str]:
+    data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None,
+    policy_file: Path | None,
+) -> list[str]:  # fmt: skip
     arguments: list[str] = []
-    for flag, value in (("--data", data), ("--kernelbench", kernelbench)):
+    for flag, value in (("--data", data), ("--kernelbench", kernelbench), ("--config", policy_file)):
         if value is not None:
             arguments += [flag, str(resolved(value))]
     for folder in task_dirs:
@@ -155,7 +166,7 @@ def runs(run_id: str | None, data: Path | None, *, close: bool) -> None:
     """List the runs, show one with its candidates, or close it."""
     from kernelgate.server.run_commands import show_runs
 
-    sys.exit(show_runs(_settings(data, (), None, None), run_id, close=close))
+    sys.exit(show_runs(_settings(data), run_id, close=close))
 
 
 @main.command()
@@ -166,16 +177,45 @@ def best(run_id: str, output: Path | None, data: Path | None) -> None:
     """Write the best candidate of RUN_ID, with its evidence in the header."""
     from kernelgate.server.run_commands import write_best
 
-    sys.exit(write_best(_settings(data, (), None, None), run_id, output))
+    sys.exit(write_best(_settings(data), run_id, output))
 
 
 @main.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--table", "names", multiple=True, help="Only this table or view; may be given again. Default: all tables."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
+@click.option(
+    "--blobs", type=click.Choice(["base64", "sha256"]), default="base64", help="Raw samples whole, or their digests."
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def export(ledger: Path | None, names: tuple[str, ...], output: Path | None, blobs: Any, data: Path | None) -> None:
+    """Write the book as JSON lines: one row a line, its table in front."""
+    from kernelgate.server.reading_commands import export_book
+
+    sys.exit(export_book(ledger or _settings(data).ledger, names, output, blobs))
+
+
+@main.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+def datasette(ledger: Path | None, output: Path | None, data: Path | None) -> None:
+    """Write the metadata with which Datasette shows the book as a site: datasette -i LEDGER -m FILE."""
+    from kernelgate.server.reading_commands import write_metadata
+
+    sys.exit(write_metadata(ledger or _settings(data).ledger, output))
+
+
+@main.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
+@click.option("--run", "run_id", help="Look into this run only; the chain is always checked whole.")
 @click.option("--head", help="A head hash (seq:hash) from a reply: proves that nothing before it was cut or rewritten.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
-def audit(ledger: Path | None, head: str | None, data: Path | None, *, as_json: bool) -> None:
+def audit(ledger: Path | None, run_id: str | None, head: str | None, data: Path | None, *, as_json: bool) -> None:
     """Verify the book: hash chain, sums, artifacts, and that every decision follows from its rule."""
     from kernelgate.server.run_commands import audit_book
 
-    sys.exit(audit_book(ledger or _settings(data, (), None, None).ledger, head, as_json=as_json))
+    sys.exit(audit_book(ledger or _settings(data).ledger, head, as_json=as_json, run_id=run_id))

@@ -27,11 +27,12 @@ STARTUP_TIMEOUT_S: Final = 60
 """The server answers within about 2 s; a cold disk or a busy host may take many times that."""
 CARRIED: Final = (
     "KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_DEVICE", "KERNELGATE_CPU_THREADS",
+    "KERNELGATE_CONFIG",
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH",
 )  # fmt: skip
 """Variables that the server needs and that some clients do not hand on to it."""
-OUR_FOLDERS: Final = frozenset({"KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH"})
-"""Of these, those that hold a folder; the second holds several."""
+OUR_FOLDERS: Final = frozenset({"KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_CONFIG"})
+"""Of these, those that hold a folder or a file; the second holds several."""
 
 
 class ConfigError(Exception):

@@ -16,7 +16,7 @@ from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Code, RefusalK
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
 from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
-from kernelgate.server import advice, own_kernel
+from kernelgate.server import advice
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import is_doubtful
 from kernelgate.server.measure import (
@@ -43,10 +43,10 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
-    with_company,
     with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
+from kernelgate.server.summaries import summary_of
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Candidate, Frozen, canonical_json
 from kernelgate.tools.compile import CompileReport
@@ -372,7 +372,7 @@ class Gate:
         own = next((p.report for p in passages if p.rung is tool.rung), None)
         envelope = reply_model(tool.report)(
             status="refused" if last.refusal is not None else "ok" if last.passed else "failed",
-            summary=await self._summary(door, last),
+            summary=await summary_of(self._services, tool, door, last),
             run_id=door.run.run_id,
             candidate_id=door.candidate.candidate_id,
             rung=last.rung,
@@ -389,12 +389,3 @@ class Gate:
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")
-
-    async def _summary(self, door: Door, last: Passage) -> str:
-        """Of a precise timing also what it is against the user's own kernel: that is the gain that the user sees."""
-        if last.rung is not Rung.precise or not last.passed:
-            return with_company(last.summary, last.company)
-        against = await self._services.ledger.do(
-            lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
-        )
-        return with_company(f"{last.summary}; it is {against}" if against else last.summary, last.company)

@@ -127,8 +127,8 @@ def worst_workload(report: Mapping[str, JsonValue]) -> str:
     return name
 
 
-def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:
-    """Verify a book; 1 if something is wrong."""
+def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | None = None) -> int:
+    """Verify a book, or of its runs one only; 1 if something is wrong."""
 
     def auditing() -> int:
         if not path.exists():
@@ -139,7 +139,7 @@ def audit_book(path: Path, head: str | None, *, as_json: bool) -> int:
             anchor = Head.parse(head) if head else None
         except ValueError:
             return say("--head takes seq:hash with all 64 digits of the hash, as the replies carry it")
-        found = audit.audit(path, head=anchor)
+        found = audit.audit(path, run_id, anchor)
         if as_json:
             print(found.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
         else:

@@ -19,8 +19,10 @@ from kernelgate.server import advice
 from kernelgate.server.endings import Endings
 from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
 from kernelgate.server.health import Health
+from kernelgate.server.kinship import Shapes
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import is_alive, this_process
+from kernelgate.server.policy import priced_tools
 from kernelgate.server.settings import Settings
 from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
@@ -30,7 +32,6 @@ from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
-from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.runner import Runner, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
@@ -81,6 +82,7 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     health: dict[str, Health] = field(default_factory=dict[str, Health])
     """Device uid → what probes said of it. It ends with the server: a restart begins with trust."""
+    shapes: Shapes = field(default_factory=Shapes)
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:
@@ -167,16 +169,9 @@ class Services:
 
         task = await self.ledger.do(looking)
         return Door(
-            account=run.account_id,
-            run=run,
-            task=task,
-            candidate=candidate,
-            device=device,
-            environment=self.environment(device, task),
-            target=target,
-            fresh=fresh,
-            override_reason=override_reason,
-        )
+            account=run.account_id, run=run, task=task, candidate=candidate, device=device,
+            environment=self.environment(device, task), target=target, fresh=fresh, override_reason=override_reason,
+        )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:
         """The same device by UUID, whatever its index is now; raises `NoSuchDevice`."""
@@ -375,6 +370,7 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
     ledger = LedgerThread(settings.ledger)
     await ledger.open()
     try:
+        await ledger.do(lambda book: book.set_caps(settings.policy.device_s_caps))
         async with anyio.create_task_group() as group:
             services = Services(
                 settings=settings,
@@ -382,7 +378,7 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
                 endings=Endings(ledger),
                 workshop=Workshop(group),
                 catalogue=catalogue,
-                measuring={tool.rung: tool for tool in find_tools() if isinstance(tool, MeasuringTool)},
+                measuring=priced_tools(settings.policy),
                 harness=harness_digest(),
                 _runners=dict(runners or {}),
             )

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kernelgate.budget.model import Budget
+from kernelgate.server.policy import Policy, PolicyError, read_policy
 from kernelgate.tasks.model import Frozen
 
 DEFAULT_TARGET: Final = "sm_90"
@@ -39,8 +39,8 @@ class Settings(Frozen):
     target: str = DEFAULT_TARGET
     cpu_threads: int = Field(default=1, ge=1, le=MAX_CPU_THREADS)
     """Torch threads on the CPU device: few, so that the server and its client do not disturb the clock."""
-    caps: Budget = Budget()
-    """The most that a run is granted; an agent may ask for less."""
+    policy: Policy = Policy()
+    """Caps, prices and rules."""
 
     @property
     def ledger(self) -> Path:
@@ -71,18 +71,32 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return resolved(base) / "kernelgate"
 
 
-def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
+def from_environment(
+    environ: Mapping[str, str] = os.environ, *, data_dir: Path | None = None, policy_file: Path | None = None
+) -> Settings:
     """Settings from `KERNELGATE_HOME`, `KERNELGATE_TASKS` (folders, `:` between), `KERNELGATE_KERNELBENCH`,
-    `KERNELGATE_DEVICE` and `KERNELGATE_CPU_THREADS`; raises `SettingsError`.
+    `KERNELGATE_DEVICE`, `KERNELGATE_CPU_THREADS` and `KERNELGATE_CONFIG`; raises `SettingsError`.
+
+    Args:
+        environ: the variables.
+        data_dir: from the command line, instead of the variable.
+        policy_file: the same.
     """  # noqa: D205 -- the names belong into the first sentence
+    folder = data_dir or default_data_dir(environ)
+    named = environ.get("KERNELGATE_CONFIG")
+    try:
+        policy = read_policy(folder, policy_file or (resolved(named) if named else None))
+    except PolicyError as error:
+        raise SettingsError(str(error)) from None
     checkout = environ.get("KERNELGATE_KERNELBENCH")
     folders = [part for part in environ.get("KERNELGATE_TASKS", "").split(os.pathsep) if part]
     return Settings(
-        data_dir=default_data_dir(environ),
+        data_dir=folder,
         task_dirs=tuple(resolved(folder) for folder in folders),
         kernelbench=resolved(checkout) if checkout else None,
         device=checked_device(environ.get("KERNELGATE_DEVICE", ""), "KERNELGATE_DEVICE"),
         cpu_threads=_threads(environ.get("KERNELGATE_CPU_THREADS") or "1"),
+        policy=policy,
     )
 
 

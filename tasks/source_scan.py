@@ -31,7 +31,7 @@ def scan_files(files: Mapping[str, str]) -> SourceScan:
     names: set[str] = set()
     for name, text in files.items():
         if name.endswith(".py"):
-            tokens = list(_tokens(text))
+            tokens = [token for token in tokens_of(text) if token.type not in _SKIPPED]
             names.update(token.string for token in tokens if token.type == tokenize.NAME)
             modules.update(_imported(tokens))
     if names & EXTENSION_NAMES or any(name.endswith(CUDA_SUFFIXES) for name in files):
@@ -39,12 +39,15 @@ def scan_files(files: Mapping[str, str]) -> SourceScan:
     return SourceScan("triton" if "triton" in modules else "torch", frozenset(modules))
 
 
-def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    """Tokens up to the first place that is not Python: what comes after it never runs."""
+def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:
+    """Tokens up to the first place that is not Python: what comes after never runs. A whole text has an ENDMARKER."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type not in _SKIPPED:
-                yield token
+            if (
+                token.type == tokenize.ERRORTOKEN
+            ):  # going on from such a place takes time that is quadratic in the length
+                return
+            yield token
     except (tokenize.TokenError, SyntaxError, ValueError):
         return
 

@@ -4,10 +4,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from kernelgate.budget.model import Budget
+from kernelgate.budget.model import Budget, RunId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import hidden
-from kernelgate.tools.kit.book import Book, RunView, RunWish
+from kernelgate.tools.kit.book import Book, RunView, RunWish, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
 
@@ -20,9 +20,9 @@ class StartRunArgs(Frozen):
 
     task: str
     """Name from list_tasks."""
-    rule: Literal["halving", "threshold", "flat"] = "halving"
-    """Who may enter precise_time: `halving` the best third at quick_time, `threshold` whoever may reach 1x,
-    `flat` all."""
+    rule: Literal["", "halving", "threshold", "flat"] = ""
+    """Who may enter precise_time: `halving` (unless the server has another default) the best third at quick_time,
+    `threshold` whoever may reach 1x, `flat` all."""
     device_s: float | None = Field(default=None, gt=0, le=MOST)
     """Device seconds to grant, up to the server's cap (the default)."""
     deadline_s: float | None = Field(default=None, gt=0, le=MOST)
@@ -33,6 +33,8 @@ class StartRunArgs(Frozen):
     """`cpu`, `cuda:0`, …; default is the server's."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
     """The same key with the same arguments returns the same run."""
+    resume: RunId | None = None
+    """Go on with this run of the task instead, after a server or client ended."""
 
 
 class RunStarted(Answer):
@@ -43,6 +45,8 @@ class RunStarted(Answer):
 
 async def answer(book: Book, args: StartRunArgs) -> RunStarted:
     """Open the run, or return the one of that key; blocks while the task qualifies and its own kernel climbs."""
+    if args.resume is not None:
+        return await _resumed(book, args, args.resume)
     wished = {
         name: value
         for name, value in (
@@ -70,6 +74,27 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
             f"{run.run_id} on {run.task}, device {run.device} with {shapes}, rule {run.rule}: "
             f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
             f"to spend.{first} Submit a candidate with compile."
+        ),
+        run=run,
+        next_steps=await book.next_steps(run.run_id, None),
+        ledger_head=await book.head(),
+    )
+
+
+async def _resumed(book: Book, args: StartRunArgs, run_id: RunId) -> RunStarted:
+    if args.model_copy(update={"resume": None}) != StartRunArgs(task=args.task):
+        raise ToolMistake("start_run: resume goes with task alone: a run keeps its rule, budget and device.")
+    resumed = await book.resume_run(run_id, args.task)
+    run = resumed.run
+    lost = f" {', '.join(resumed.lost)} lost with their server; what they held is free again." if resumed.lost else ""
+    moved = (
+        "" if resumed.same_environment
+        else " The environment is another one than before: candidates start again at check_correctness."
+    )  # fmt: skip
+    return RunStarted(
+        summary=(
+            f"{run.run_id} on {run.task} goes on: {run.remaining.device_s:.1f} {run.device_unit} and "
+            f"{run.remaining.precise_calls} precise timings are left.{lost}{moved} Submit a candidate with compile."
         ),
         run=run,
         next_steps=await book.next_steps(run.run_id, None),

@@ -3,12 +3,12 @@
 WITH latest AS (
   SELECT
     e.run_id, e.account_id, e.seq, e.created_utc, e.purse_json,
-    CAST(round(json_extract(e.purse_json, '$.granted.device_s') * 1e9) AS INTEGER) AS granted_device_ns,
-    CAST(round(json_extract(e.purse_json, '$.open.device_s') * 1e9) AS INTEGER) AS open_device_ns,
-    CAST(round(json_extract(e.purse_json, '$.settled.device_s') * 1e9) AS INTEGER) AS settled_device_ns,
-    CAST(round(json_extract(e.purse_json, '$.granted.deadline_s') * 1e9) AS INTEGER) AS granted_work_ns,
-    CAST(round(json_extract(e.purse_json, '$.open.work_s') * 1e9) AS INTEGER) AS open_work_ns,
-    CAST(round(json_extract(e.purse_json, '$.settled.work_s') * 1e9) AS INTEGER) AS settled_work_ns
+    CAST(round(json_extract(e.purse_json, '$.granted.device_s') * 1e9) AS BIGINT) AS granted_device_ns,
+    CAST(round(json_extract(e.purse_json, '$.open.device_s') * 1e9) AS BIGINT) AS open_device_ns,
+    CAST(round(json_extract(e.purse_json, '$.settled.device_s') * 1e9) AS BIGINT) AS settled_device_ns,
+    CAST(round(json_extract(e.purse_json, '$.granted.deadline_s') * 1e9) AS BIGINT) AS granted_work_ns,
+    CAST(round(json_extract(e.purse_json, '$.open.work_s') * 1e9) AS BIGINT) AS open_work_ns,
+    CAST(round(json_extract(e.purse_json, '$.settled.work_s') * 1e9) AS BIGINT) AS settled_work_ns
   FROM runs r
   JOIN events e ON e.seq = (SELECT max(seq) FROM events l WHERE l.run_id = r.run_id)
 )

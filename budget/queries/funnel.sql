@@ -6,20 +6,20 @@ WITH latest AS (
   FROM results GROUP BY run_id, candidate_id, rung
 ),
 entered AS (
-  SELECT run_id, rung, count(*) AS entered,
+  SELECT run_id, rung, count(1) AS entered,
     sum(verdict IN ('built', 'correct', 'maybe_faster', 'undecided', 'clearly_slower',
       'faster', 'same', 'slower', 'ambiguous', 'diagnosed', 'no_finding')) AS passed
   FROM latest GROUP BY run_id, rung
 ),
 spent AS (
-  SELECT run_id, rung, sum(calls) AS calls, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS INTEGER)) / 1e9 AS device_s
+  SELECT run_id, rung, sum(calls) AS calls, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT)) / 1e9 AS device_s
   FROM events WHERE kind = 'settle' GROUP BY run_id, rung
 ),
 replayed AS (  -- answers from the book: each is a note with the rung that it was for
-  SELECT run_id, rung, count(*) AS replays FROM events WHERE kind = 'note' AND rung IS NOT NULL GROUP BY run_id, rung
+  SELECT run_id, rung, count(1) AS replays FROM events WHERE kind = 'note' AND rung IS NOT NULL GROUP BY run_id, rung
 ),
 refused AS (
-  SELECT run_id, rung, count(*) AS refusals, count(DISTINCT candidate_id) AS refused
+  SELECT run_id, rung, count(1) AS refusals, count(DISTINCT candidate_id) AS refused
   FROM events WHERE kind = 'refuse' AND rung IS NOT NULL GROUP BY run_id, rung
 ),
 rungs (rung, step) AS (VALUES ('compile', 1), ('check', 2), ('quick', 3), ('precise', 4), ('profile', 5))

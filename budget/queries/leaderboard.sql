@@ -18,7 +18,7 @@ timed AS (
   FROM latest GROUP BY run_id, candidate_id, environment_id
 ),
 spent AS (
-  SELECT run_id, candidate_id, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS INTEGER)) / 1e9 AS device_s
+  SELECT run_id, candidate_id, sum(CAST(round((gpu_s + cpu_s) * 1e9) AS BIGINT)) / 1e9 AS device_s
   FROM events WHERE kind = 'settle' GROUP BY run_id, candidate_id
 )
 SELECT

@@ -5,7 +5,9 @@ WITH latest AS (
 )
 SELECT
   q.run_id, q.candidate_id, q.environment_id, q.verdict AS quick_verdict, p.verdict AS precise_verdict,
-  q.ratio AS quick_ratio, p.ratio AS precise_ratio, p.ratio / q.ratio AS precise_over_quick,
+  q.ratio AS quick_ratio, q.ratio_low AS quick_low, q.ratio_high AS quick_high,
+  p.ratio AS precise_ratio, p.ratio_low AS precise_low, p.ratio_high AS precise_high,
+  p.ratio / q.ratio AS precise_over_quick,
   p.ratio BETWEEN q.ratio_low AND q.ratio_high AS within_quick_interval,
   (q.verdict = 'maybe_faster' AND p.verdict = 'slower') OR (q.verdict = 'clearly_slower' AND p.verdict = 'faster')
     AS overturned

@@ -4,10 +4,10 @@
 SELECT
   e.run_id, e.candidate_id, e.rung, ifnull(r.verdict, e.reason) AS outcome, r.code,
   sum(e.kind = 'settle') AS charges, count(r.result_id) AS results, sum(r.replay_of IS NOT NULL) AS replays,
-  sum(CAST(round(e.gpu_s * 1e9) AS INTEGER)) / 1e9 AS gpu_s,
-  sum(CAST(round(e.cpu_s * 1e9) AS INTEGER)) / 1e9 AS cpu_s,
-  sum(CAST(round(e.work_s * 1e9) AS INTEGER)) / 1e9 AS work_s,
-  sum(CAST(round(e.overrun_s * 1e9) AS INTEGER)) / 1e9 AS overrun_s,
+  sum(CAST(round(e.gpu_s * 1e9) AS BIGINT)) / 1e9 AS gpu_s,
+  sum(CAST(round(e.cpu_s * 1e9) AS BIGINT)) / 1e9 AS cpu_s,
+  sum(CAST(round(e.work_s * 1e9) AS BIGINT)) / 1e9 AS work_s,
+  sum(CAST(round(e.overrun_s * 1e9) AS BIGINT)) / 1e9 AS overrun_s,
   total(r.house_s) AS house_s, total(r.queue_s) AS queue_s, total(r.prepare_s) AS prepare_s, total(r.wall_s) AS wall_s
 FROM events e
 LEFT JOIN results r ON r.event_seq = e.seq

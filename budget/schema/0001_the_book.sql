@@ -28,8 +28,8 @@ CREATE TABLE environments (
 
 CREATE TABLE qualifications (
   qualification_id INTEGER PRIMARY KEY,
-  task_digest TEXT NOT NULL REFERENCES tasks,
-  environment_id TEXT NOT NULL REFERENCES environments,
+  task_digest TEXT NOT NULL REFERENCES tasks (task_digest),
+  environment_id TEXT NOT NULL REFERENCES environments (environment_id),
   qualified INTEGER NOT NULL CHECK (qualified IN (0, 1)),
   why TEXT NOT NULL,
   facts_json TEXT NOT NULL,
@@ -41,8 +41,8 @@ CREATE INDEX qualifications_of_task ON qualifications (task_digest, environment_
 
 CREATE TABLE calibrations (
   calibration_id INTEGER PRIMARY KEY,
-  task_digest TEXT REFERENCES tasks,  -- NULL: of the device, for every task
-  environment_id TEXT NOT NULL REFERENCES environments,
+  task_digest TEXT REFERENCES tasks (task_digest),  -- NULL: of the device, for every task
+  environment_id TEXT NOT NULL REFERENCES environments (environment_id),
   kind TEXT NOT NULL,
   facts_json TEXT NOT NULL,
   gpu_s REAL NOT NULL CHECK (gpu_s >= 0),  -- paid by the house
@@ -54,8 +54,8 @@ CREATE INDEX calibrations_of_task ON calibrations (environment_id, kind, task_di
 CREATE TABLE runs (
   number INTEGER PRIMARY KEY,
   run_id TEXT NOT NULL UNIQUE CHECK (run_id = 'r' || number),
-  account_id TEXT NOT NULL REFERENCES accounts,
-  task_digest TEXT NOT NULL REFERENCES tasks,
+  account_id TEXT NOT NULL REFERENCES accounts (account_id),
+  task_digest TEXT NOT NULL REFERENCES tasks (task_digest),
   task_name TEXT NOT NULL,
   rule TEXT NOT NULL,
   rule_version INTEGER NOT NULL,
@@ -63,7 +63,7 @@ CREATE TABLE runs (
   budget_json TEXT NOT NULL,
   device_kind TEXT NOT NULL CHECK (device_kind IN ('cpu', 'cuda')),
   device_uid TEXT NOT NULL,
-  environment_id TEXT NOT NULL REFERENCES environments,
+  environment_id TEXT NOT NULL REFERENCES environments (environment_id),
   idempotency_key TEXT,
   arguments_sha256 TEXT NOT NULL,
   client_name TEXT NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE jobs (
   job_id TEXT NOT NULL UNIQUE CHECK (job_id = 'j' || number),
   run_id TEXT NOT NULL REFERENCES runs (run_id),
   candidate_id TEXT,
-  account_id TEXT NOT NULL REFERENCES accounts,
+  account_id TEXT NOT NULL REFERENCES accounts (account_id),
   tool TEXT NOT NULL,
   arguments_sha256 TEXT NOT NULL,
   arguments_json TEXT NOT NULL,
@@ -115,12 +115,12 @@ CREATE TABLE events (
   seq INTEGER PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN
     ('grant', 'hold', 'override', 'extend', 'settle', 'release', 'refuse', 'overrun', 'note', 'close')),
-  account_id TEXT NOT NULL REFERENCES accounts,
+  account_id TEXT NOT NULL REFERENCES accounts (account_id),
   run_id TEXT REFERENCES runs (run_id),
   candidate_id TEXT,
   job_id TEXT REFERENCES jobs (job_id),
   rung TEXT CHECK (rung IN ('compile', 'check', 'quick', 'precise', 'profile')),
-  environment_id TEXT REFERENCES environments,
+  environment_id TEXT REFERENCES environments (environment_id),
   hold_seq INTEGER REFERENCES events (seq),  -- the hold or override that this row extends, ends or overruns
   calls INTEGER NOT NULL DEFAULT 0 CHECK (calls >= 0),
   override_calls INTEGER NOT NULL DEFAULT 0 CHECK (override_calls >= 0),
@@ -157,11 +157,11 @@ CREATE TABLE results (
   run_id TEXT NOT NULL,
   candidate_id TEXT NOT NULL,
   source_sha256 TEXT NOT NULL,
-  task_digest TEXT NOT NULL REFERENCES tasks,
+  task_digest TEXT NOT NULL REFERENCES tasks (task_digest),
   workload_set TEXT NOT NULL,
   plan_digest TEXT NOT NULL,
   rung TEXT NOT NULL CHECK (rung IN ('compile', 'check', 'quick', 'precise', 'profile')),
-  environment_id TEXT NOT NULL REFERENCES environments,
+  environment_id TEXT NOT NULL REFERENCES environments (environment_id),
   verdict TEXT NOT NULL,
   code TEXT,
   report_json TEXT NOT NULL,
@@ -188,7 +188,7 @@ CREATE INDEX results_of_task ON results (task_digest, environment_id, rung);
 
 CREATE TABLE samples (
   sample_id INTEGER PRIMARY KEY,
-  result_id INTEGER NOT NULL REFERENCES results,
+  result_id INTEGER NOT NULL REFERENCES results (result_id),
   workload TEXT NOT NULL,
   block_index INTEGER NOT NULL,
   side TEXT NOT NULL CHECK (side IN ('baseline', 'candidate', 'incumbent')),
@@ -203,7 +203,7 @@ CREATE TABLE samples (
 
 CREATE TABLE artifacts (
   artifact_id INTEGER PRIMARY KEY,
-  result_id INTEGER NOT NULL REFERENCES results,
+  result_id INTEGER NOT NULL REFERENCES results (result_id),
   run_id TEXT NOT NULL REFERENCES runs (run_id),
   name TEXT NOT NULL,
   media_type TEXT NOT NULL,
@@ -217,8 +217,8 @@ CREATE INDEX artifacts_of_run ON artifacts (run_id);
 
 CREATE TABLE observations (
   observation_id INTEGER PRIMARY KEY,
-  environment_id TEXT NOT NULL REFERENCES environments,
-  result_id INTEGER REFERENCES results,
+  environment_id TEXT NOT NULL REFERENCES environments (environment_id),
+  result_id INTEGER REFERENCES results (result_id),
   facts_json TEXT NOT NULL,  -- clocks, load, noise floor, confinement while measuring
   created_utc TEXT NOT NULL
 ) STRICT;

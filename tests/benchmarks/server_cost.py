@@ -1,8 +1,9 @@
-"""What the server costs beside the work: its start, its memory, a look-up, a spend. Writes server_cost.json.
+"""What the server costs beside the work: its start, its memory, a look-up, a spend, an audit. Writes server_cost.json.
 
 Start and bare import of the SDK alternate in one run, since both depend on how busy the host is.
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import bench_audit
 import bench_ledger
 from measurement import write_measurement
 from stdio_server import milliseconds, stdio_server
@@ -36,6 +38,7 @@ def import_s() -> float:
 
 def main() -> None:
     """Measure and write."""
+    others = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         start_s(folder)  # makes the ledger and the byte code
@@ -48,8 +51,10 @@ def main() -> None:
             budget_ms = [milliseconds(lambda: server.call("get_budget", run_id=run_id)) for _ in range(LOOKUPS)]
             noop_ms = [milliseconds(lambda: server.ask("ping")) for _ in range(LOOKUPS)]
             resident_mb = server.resident_mb()
-    ledger = bench_ledger.figures()
+    spends, readings = bench_ledger.figures()
+    audits = bench_audit.figures()
     figures: dict[str, int | float] = {
+        "other_processes_running": others,
         "mcp_import_s_median": statistics.median(pair[0] for pair in pairs),
         "tools_list_s_median": statistics.median(pair[1] for pair in pairs),
         "tools_list_above_import_s_median": statistics.median(pair[1] - pair[0] for pair in pairs),
@@ -57,10 +62,15 @@ def main() -> None:
         "get_budget_ms_median": statistics.median(budget_ms),
         "get_budget_ms_p99": bench_ledger.percentile(budget_ms, 0.99),
         "noop_stdio_ms_median": statistics.median(noop_ms),
-        **{name: value for name, value in ledger.items() if name != "events"},
-        "ledger_events": int(ledger["events"]),
+        **spends,
+        **audits,
     }
-    raw = {"import_and_start_s": [list(pair) for pair in pairs], "get_budget_ms": budget_ms, "noop_ms": noop_ms}
+    raw = {
+        "import_and_start_s": [list(pair) for pair in pairs],
+        "get_budget_ms": budget_ms,
+        "noop_ms": noop_ms,
+        **readings,
+    }
     write_measurement("server_cost", {name: round(value, 5) for name, value in figures.items()}, raw)
 
 

@@ -15,7 +15,7 @@ from kernelgate.tasks.model import Candidate
 def main(path: str, number: int) -> None:
     with Ledger.open(path) as ledger:
         ledger.record_environment(TARGET)
-        budget = Budget(device_s=20.0, compile_calls=13)
+        budget = Budget(device_s=1000.0, compile_calls=100)
         run = ledger.start_run(TASK, run_request(budget=budget, idempotency_key="shared"))
         candidate, _ = ledger.register_candidate(
             run.run_id, Candidate(files={"candidate.py": "same = 1\n"}), account=ACCOUNT

@@ -60,7 +60,8 @@ def test_savings_are_not_invented_before_the_first_precise_call(tmp_path: Path) 
 
 def test_each_query_is_a_view_that_an_auditor_can_read(book: Scenario) -> None:
     assert sorted(queries()) == [
-        "balance", "charges", "funnel", "leaderboard", "lineage", "quick_vs_precise", "refusals", "spending",
+        "balance", "charges", "cost_per_account", "cost_per_verdict", "funnel", "leaderboard", "lineage", "overrides",
+        "quick_vs_precise", "rank_agreement", "refusals", "spending", "wrongly_dropped",
     ]  # fmt: skip
     rows = {name: book.ledger.query(f"SELECT * FROM {name}") for name in queries()}
     (balance,) = rows["balance"]

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 from book_scenario import Scenario, result_input
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelgate.budget.audit import AuditReport, audit
-from kernelgate.budget.chain import EVENT_COLUMNS, event_hash
+from kernelgate.budget.chain import EVENT_COLUMNS, HASHED_COLUMNS, event_hash, event_text
 from kernelgate.budget.errors import BookNotFound, UnknownId
 from kernelgate.budget.model import Amount, Rung
+from kernelgate.budget.purse import purse_text
 from kernelgate.budget.records import Head
+from kernelgate.budget.rows import RowText
+from kernelgate.budget.rules.halving import DEFAULTS, HalvingSeen
 from kernelgate.budget.triggers import GENESIS_HASH, expected_triggers
+from kernelgate.tasks.model import canonical_json
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def recompute_chain(connection: sqlite3.Connection) -> None:
     previous = GENESIS_HASH
     for row in connection.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM events ORDER BY seq").fetchall():
         columns = dict(zip(EVENT_COLUMNS[:-2], row, strict=False))
-        digest = event_hash(previous, columns)
+        digest = event_hash(previous, tuple(columns[name] for name in HASHED_COLUMNS))
         connection.execute(
             "UPDATE events SET prev_hash = ?, hash = ? WHERE seq = ?", (previous, digest, columns["seq"])
         )
@@ -72,17 +78,79 @@ def test_a_missing_book_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_an_edited_event_is_found(book: Scenario) -> None:
-    assert said(forge(book, "UPDATE events SET reason = 'nicer' WHERE kind = 'refuse'"), "does not have the hash")
+    assert said(forge(book, "UPDATE events SET reason = 'nicer' WHERE kind = 'refuse'"), "changed after it was written")
 
 
 def test_a_deleted_event_is_found(book: Scenario) -> None:
-    assert said(forge(book, "DELETE FROM events WHERE seq = 4"), "Event 4 is missing")
+    report = forge(book, "DELETE FROM events WHERE seq = 4")
+    assert said(report, "Event 4 is missing")
+    assert said(report, "Event 5 does not have the hash of its predecessor")
+
+
+def test_a_promotion_that_no_rule_granted_is_found_even_with_a_decision_of_its_own(book: Scenario) -> None:
+    """Somebody lets a candidate into precise with a decision that replays to itself, and rehashes the chain."""
+    slow = book.climb(Rung.quick, ratio=0.7)
+    refused = book.refused(slow, Rung.precise)
+    assert refused.decision is not None
+    granted = refused.decision.saw | {"rank": 1, "own_verdict": "maybe_faster"}
+    forged = book.ledger.rules["halving"].decide_from(HalvingSeen.model_validate(granted, strict=False), DEFAULTS)
+    assert forged.admit
+    text = forged.model_dump_json().replace("'", "''")
+    purse = purse_text(refused.purse.holding(Rung.precise, Amount(calls=1, cpu_s=1.0)))
+    report = forge(
+        book,
+        f"""UPDATE events SET kind = 'hold', refusal_kind = NULL, reason = '', missing = '', calls = 1, cpu_s = 1.0,
+        decision_json = '{text}', purse_json = '{purse}' WHERE seq = {refused.seq}""",
+        rehash=True,
+    )
+    assert [(each.seq, each.what) for each in report.findings] == [
+        (refused.seq, f"What the decision of event {refused.seq} says it saw is not what the book said then.")
+    ]
+
+
+@pytest.mark.parametrize(("statement", "part"), [
+    ("UPDATE events SET reason = 'nicer' WHERE kind = 'refuse'", "changed after it was written"),
+    ("DELETE FROM events WHERE seq = 4", "Event 4 is missing"),
+    ("UPDATE samples SET samples_us = x'0000803f0000803f0000803f'", "do not have the digest"),
+])  # fmt: skip
+def test_a_long_book_is_read_by_two_processes_which_find_the_same(
+    book: Scenario, statement: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = forge(book, statement)
+    monkeypatch.setattr("kernelgate.budget.audit.LONG_BOOK", 0)
+    together = audit(book.path)
+    assert said(together, part)
+    assert together == alone
+
+
+CELLS = {
+    str: st.text(), int: st.integers(0, 2**62), float: st.floats(0.0, 1e15),
+}  # fmt: skip
+NULLABLE = ("candidate_id", "decision_json", "environment_id", "job_id", "purse_json", "refusal_kind", "rows_sha256",
+            "run_id", "rung")  # fmt: skip
+NUMBERS = {"seq": int, "hold_seq": int, "calls": int, "override_calls": int, "gpu_s": float, "cpu_s": float,
+           "work_s": float, "overrun_s": float, "monotonic_s": float}  # fmt: skip
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            name: CELLS[NUMBERS.get(name, str)] | (st.none() if name in (*NULLABLE, "hold_seq") else st.nothing())
+            for name in HASHED_COLUMNS
+        }
+    )
+)
+def test_the_text_that_is_hashed_is_canonical_json_whatever_stands_in_the_cells(event: dict[str, str | float]) -> None:
+    assert event_text(tuple(event[name] for name in HASHED_COLUMNS)) == canonical_json(event)
+    assert RowText(event).of([event[name] for name in HASHED_COLUMNS]) == canonical_json(event)
 
 
 def test_swapped_events_are_found(book: Scenario) -> None:
     swap = ("UPDATE events SET seq = 0 WHERE seq = 4", "UPDATE events SET seq = 4 WHERE seq = 5",
             "UPDATE events SET seq = 5 WHERE seq = 0")  # fmt: skip
-    assert said(forge(book, *swap), "does not have the hash")
+    report = forge(book, *swap)
+    assert said(report, "Event 4 was written as event 5: rows were put in another order")
+    assert said(report, "Event 5 was written as event 4")
 
 
 def test_an_end_that_was_cut_off_shows_against_a_head_that_was_kept(book: Scenario) -> None:

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 ENVIRON = {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
 
 
-def test_eight_processes_make_one_book_and_never_spend_anything_twice(tmp_path: Path) -> None:
+def test_ten_processes_make_one_book_and_spend_a_purse_of_a_hundred_calls_exactly_once(tmp_path: Path) -> None:
     book = tmp_path / "book.db"
     processes = [
         subprocess.Popen(
@@ -20,16 +20,16 @@ def test_eight_processes_make_one_book_and_never_spend_anything_twice(tmp_path: 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        for n in range(8)
+        for n in range(10)
     ]
     answers = [process.communicate(timeout=100) for process in processes]
-    assert [error.decode() for _, error in answers] == [""] * 8
+    assert [error.decode() for _, error in answers] == [""] * 10
     said = [json.loads(out) for out, _ in answers]
     assert {(one["run"], one["candidate"]) for one in said} == {("r1", "c1")}
     holds = [hold for one in said for hold in one["holds"]]
-    assert len(holds) == len(set(holds)) == 13
+    assert len(holds) == len(set(holds)) == 100
     with Ledger.open(book) as ledger:
-        assert ledger.purse("r1").open.compile_calls == 13
+        assert ledger.purse("r1").open.compile_calls == 100
         assert list(ledger.open_holds("r1")) == sorted(holds)
     report = audit(book)
     assert report.ok, report.findings

@@ -87,7 +87,7 @@ class Sums(RuleBasedStateMachine):
     @rule(data=st.data(), device_s=seconds, work_s=seconds)
     def extend(self, data: st.DataObject, device_s: float, work_s: float) -> None:
         hold_seq = self.pick(data)
-        if self.book.ledger._extension(hold_seq) is None:
+        if not self.book.ledger.open_hold(hold_seq).extended:
             self.book.ledger.extend(hold_seq, self.amount(device_s, work_s))
 
     @precondition(lambda self: self.open)

@@ -1,5 +1,6 @@
 """The book as tools may see it: one account's tasks, runs, candidates and jobs, behind a port."""
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -80,6 +81,10 @@ class CandidateRow(Frozen):
     ratio_rung: str = ""
     """The rung that the ratio is from: `quick` although `furthest` is `precise`, where it failed there."""
     spent_s: float = 0.0
+    structure: str = ""
+    """Of a parent, like the next two: language, kernels, tile shape, features."""
+    lineage: str = ""
+    why: str = ""
 
 
 class ResultView(Frozen):
@@ -124,6 +129,16 @@ class TextPage(Frozen):
     total_lines: int
 
 
+class Resumed(Frozen):
+    """A run that goes on."""
+
+    run: RunView
+    lost: tuple[JobId, ...]
+    """The latest jobs, if their server is gone: what they held is back in the purse."""
+    same_environment: bool
+    """Else candidates start again at check_correctness: numbers of two environments are never compared."""
+
+
 class Book(Protocol):
     """What the look-up tools ask. Ids of another account read as unknown; mistakes raise `ToolMistake`."""
 
@@ -143,12 +158,20 @@ class Book(Protocol):
         """Open a run (or return the one of that key) on a qualified task; returns once its own kernel has climbed."""
         ...
 
+    async def resume_run(self, run_id: RunId, task: str) -> Resumed:
+        """Go on with an open run of a task, whichever server process worked on it before."""
+        ...
+
     async def run(self, run_id: RunId) -> RunView:
         """One run of this account."""
         ...
 
     async def candidates(self, run_id: RunId) -> tuple[CandidateRow, ...]:
         """The candidates of a run, oldest first."""
+        ...
+
+    async def parents(self, run_id: RunId, ranked: Sequence[CandidateRow], limit: int) -> tuple[CandidateRow, ...]:
+        """Of the run's candidates, best first: those worth mutating, the best and the best of each other structure."""
         ...
 
     async def candidate(self, candidate_id: CandidateId) -> CandidateView:

@@ -1,0 +1,72 @@
+"""Results as an audit walks over them, beside their events: tuples, in one pass, whatever the book's size."""
+
+import sqlite3
+from typing import Any, Final, NamedTuple
+
+
+class ResultRow(NamedTuple):
+    """What the invariants ask of a result, and of the candidate that it names."""
+
+    result_id: int
+    event_seq: int
+    run_id: str
+    candidate_id: str
+    source_sha256: str
+    task_digest: str
+    rung: str
+    environment_id: str
+    verdict: str
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    gpu_s: float
+    cpu_s: float
+    work_s: float
+    overrun_s: float
+    replay_of: int | None
+    candidate_sha256: str | None
+
+
+CANDIDATE: Final = "candidate_sha256"
+CANDIDATE_CELL: Final = "c.source_sha256"
+
+
+class Replayed(NamedTuple):
+    """The result that another one repeats."""
+
+    source_sha256: str
+    task_digest: str
+    verdict: str
+    environment_id: str
+
+
+class ResultStream:
+    """Results in order of their event, taken one event at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, columns: tuple[str, ...], run: str | None) -> None:
+        where, values = ("", ()) if run is None else ("WHERE r.run_id = ?", (run,))
+        joined = "LEFT JOIN candidates c ON c.candidate_id = r.candidate_id" if CANDIDATE in columns else ""
+        cells = ", ".join(CANDIDATE_CELL if name == CANDIDATE else f"r.{name}" for name in columns)
+        self._rows = connection.execute(
+            f"SELECT r.event_seq, r.result_id, r.run_id, {cells} FROM results r {joined} {where} ORDER BY r.event_seq",
+            values,
+        )
+        self._next = self._rows.fetchone()
+        self._strays: list[tuple[int, str]] = []
+
+    def at(self, seq: int) -> tuple[Any, ...] | None:
+        """The cells of the result of this event; results of earlier numbers belong to none."""
+        row = self._next
+        if row is None or row[0] > seq:
+            return None
+        self._next = self._rows.fetchone()
+        if row[0] == seq:
+            cells: tuple[Any, ...] = row[3:]
+            return cells
+        self._strays.append(row[1:3])
+        return self.at(seq)
+
+    def strays(self) -> list[tuple[int, str]]:
+        """Number and run of the results whose event does not exist, after the last event."""
+        rest = [] if self._next is None else [self._next, *self._rows]
+        return [*self._strays, *(row[1:3] for row in rest)]

@@ -1,0 +1,24 @@
+"""The sentence at the head of a reply: what a rung said, and what the book adds to it."""
+
+from kernelgate.budget.model import Rung
+from kernelgate.server import own_kernel
+from kernelgate.server.kinship import is_repeated, near_duplicate
+from kernelgate.server.passages import Passage, with_company
+from kernelgate.server.services import AnyMeasuringTool, Door, Services
+
+
+async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, last: Passage) -> str:
+    """The last rung's summary; of a precise timing the gain against the user's own kernel, since that is what they see;
+    of a submission whether it repeats itself or another's code; and who else was on the GPU.
+    """  # noqa: D205 -- one sentence too long for a line
+    said = [last.summary]
+    if last.rung is Rung.precise and last.passed:
+        against = await services.ledger.do(
+            lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
+        )
+        said += [f"it is {against}"] if against else []
+    if tool.rung is Rung.compile and await services.ledger.do(lambda ledger: is_repeated(ledger, door.candidate)):
+        said.append(f"this very source was submitted before: it is {door.candidate.candidate_id}")
+    if tool.rung is Rung.compile and (twin := await near_duplicate(services.shapes, services.ledger, door.candidate)):
+        said.append(f"near-duplicate of {twin}: the same code up to comments, layout and local names")
+    return with_company("; ".join(said), last.company)

@@ -100,8 +100,6 @@ class Services:
         for runner in self._runners.values():
             await runner.close()
 
-    # -- looking up ---------------------------------------------------------------------------------------------------
-
     def task(self, name: str) -> Task:
         """A task that can be run; raises `ToolMistake`."""
         try:

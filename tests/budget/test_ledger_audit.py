@@ -2,6 +2,8 @@
 
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,21 @@ def test_a_long_book_is_read_by_two_processes_which_find_the_same(
     together = audit(book.path)
     assert said(together, part)
     assert together == alone
+
+
+def test_a_long_book_is_audited_whole_where_the_host_lets_no_second_process_live(
+    book: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dead(ThreadPoolExecutor):
+        def submit(self, *work: object) -> Future[None]:
+            broken: Future[None] = Future()
+            broken.set_exception(BrokenProcessPool())
+            return broken
+
+    monkeypatch.setattr("kernelgate.budget.audit.LONG_BOOK", 0)
+    monkeypatch.setattr("kernelgate.budget.audit._process", lambda: Dead(max_workers=1))
+    assert audit(book.path).ok
+    assert said(forge(book, "DELETE FROM events WHERE seq = 4"), "Event 4 is missing")
 
 
 CELLS = {

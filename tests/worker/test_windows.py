@@ -29,7 +29,7 @@ def fake(forward, pool, order, before, after, clock=None):
 
 
 def slow(x):
-    until = time.process_time() + 0.003
+    until = time.process_time() + 0.02
     while time.process_time() < until:
         pass
     return torch.softmax(x, dim=-1)
@@ -46,13 +46,14 @@ def test_work_outside_the_candidates_own_clock_is_wrong_or_seen_by_the_referees(
     outcome = conduct(task(), forward("return torch.softmax(x, -1)", before=before), steps)
     block = outcome["results"][-1]
     assert block["type"] == "Block", block
+    median_us = sorted(block["samples_us"])[4]
     if when == "before":
-        assert sorted(block["samples_us"])[4] < 1_000, "the cheat is on"
-        assert block["unseen_us"] > 9 * 2_000, "the processor was busy all the same"
+        assert median_us < 10_000, "the cheat is on"
+        assert block["unseen_us"] > 9 * 10_000, "the processor was busy all the same"
         assert block["comparison"]["problem"] == "wrong_values", "what was computed early belongs to other inputs"
     else:
-        assert sorted(block["samples_us"])[4] > 2_900
-        assert block["unseen_us"] < 9 * 1_000
+        assert median_us > 19_000
+        assert block["unseen_us"] < 9 * 10_000
 
 
 SAYS_DONE_EARLY = """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kernelgate.budget.chain import Event, append
-from kernelgate.budget.model import PASSING, RUNG_BELOW, Decision, Promotion, Purse, RefusalKind, Rung
+from kernelgate.budget.model import ALL_ACCOUNTS, PASSING, RUNG_BELOW, Decision, Promotion, Purse, RefusalKind, Rung
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused
 from kernelgate.budget.purse import purse_text, shortage, trimmed
 from kernelgate.budget.reads import unknown_run
@@ -17,12 +17,12 @@ GUARDED: Final = frozenset({Rung.precise})
 """Rungs at whose door a rule is asked."""
 
 
-_DOOR: Final = """
+_DOOR: Final = f"""
 SELECT r.account_id, r.rule, r.parameters_json,
   (SELECT purse_json FROM events e WHERE e.run_id = r.run_id ORDER BY seq DESC LIMIT 1),
   (SELECT reason FROM events e WHERE e.run_id = r.run_id AND e.kind = 'close'),
   EXISTS (SELECT 1 FROM candidates c WHERE c.candidate_id = ? AND c.run_id = r.run_id),
-  (SELECT device_s_cap FROM accounts a WHERE a.account_id = ?)
+  (SELECT min(device_s_cap) FROM accounts a WHERE a.account_id IN (?, '{ALL_ACCOUNTS}'))
 FROM runs r WHERE r.run_id = ?"""
 
 
@@ -142,12 +142,17 @@ class Admission(Runs):
         return shortage(door.purse, door.account_s_left, request.rung, request.hold, request.least)
 
     def _account_s_left(self, account: str) -> float | None:
-        row = self._row("SELECT device_s_cap FROM accounts WHERE account_id = ?", account)
-        if row is None or row["device_s_cap"] is None:
-            return None
-        total = "SELECT ifnull(sum(open_device_s + settled_device_s), 0.0) AS taken_s FROM balance WHERE account_id = ?"
-        taken = self._row(total, account)
-        return max(0.0, float(row["device_s_cap"]) - float(taken["taken_s"] if taken else 0.0))
+        """Device seconds left under the cap of an account and that of all together; None where neither is capped."""
+        rows = self.query(
+            """SELECT device_s_cap - (
+                SELECT ifnull(sum(open_device_s + settled_device_s), 0.0) FROM balance b
+                WHERE a.account_id IN (b.account_id, ?)
+            ) AS left_s FROM accounts a WHERE a.account_id IN (?, ?) AND device_s_cap NOT NULL""",
+            ALL_ACCOUNTS,
+            account,
+            ALL_ACCOUNTS,
+        )
+        return max(0.0, min(float(row["left_s"]) for row in rows)) if rows else None
 
     def _decide(self, door: _Door, request: AdmitRequest) -> Decision | None:
         if request.rung not in GUARDED:

@@ -123,6 +123,8 @@ JobId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^j[1-9][0-9]{0,17}
 
 HOUSE: Final = "house"
 """Account that pays for calibration, qualification, overruns and the faults of ours."""
+ALL_ACCOUNTS: Final = "*"
+"""Stands for all accounts of a ledger together where a cap is set; nobody has it."""
 LOCAL: Final = "local"
 """Account of everybody who connects over stdio."""
 

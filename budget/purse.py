@@ -30,7 +30,7 @@ def shortage(purse: Purse, account_s_left: float | None, rung: Rung, hold: Amoun
     left_s = device_s_left(purse, account_s_left)
     if not _enough(left_s, hold.gpu_s + hold.cpu_s, least.gpu_s + least.cpu_s):
         needed_s = least.gpu_s + least.cpu_s or hold.gpu_s + hold.cpu_s
-        by_cap = "" if left_s == purse.device_s_left else " under the account's cap"
+        by_cap = "" if left_s == purse.device_s_left else " under the cap of the account or of all accounts"
         why = f"{left_s:.3f} device seconds are left{by_cap}, and {rung} needs {needed_s:.3f}."
         missing = f"{needed_s - left_s:.3f} more device seconds"
         held, wait = _under_way(purse.open.device_s, "device seconds")

@@ -5,6 +5,7 @@ import pytest
 from book_scenario import (
     ACCOUNT,
     ENVIRONMENT,
+    OWNER,
     TARGET,
     TASK,
     Scenario,
@@ -17,10 +18,10 @@ from pydantic import ValidationError
 
 from kernelgate.budget.artifacts import ArtifactGone
 from kernelgate.budget.errors import HoldClosed, IdempotencyConflict, UnknownId
-from kernelgate.budget.model import Amount, Budget, Rung, Verdict
-from kernelgate.budget.outcomes import Refused, Replayed
+from kernelgate.budget.model import ALL_ACCOUNTS, Amount, Budget, Rung, Verdict
+from kernelgate.budget.outcomes import Admitted, Refused, Replayed
 from kernelgate.budget.reads import RunClosed
-from kernelgate.budget.records import ArtifactInput, ResultInput
+from kernelgate.budget.records import ArtifactInput, JobRequest, ResultInput
 from kernelgate.budget.runs import UnknownRule
 from kernelgate.tasks.model import Candidate, sha256_hex
 
@@ -163,7 +164,28 @@ def test_an_accounts_cap_binds_all_of_its_runs_together(book: Scenario) -> None:
     assert book.ledger.purse(other.run_id).device_s_left == 100.0
     candidate = book.climb(Rung.compile)
     refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
-    assert "under the account's cap" in refused.why
+    assert "under the cap of the account" in refused.why
+
+
+def test_a_cap_over_all_accounts_binds_them_together_and_the_smaller_one_counts(book: Scenario) -> None:
+    theirs = book.ledger.start_run(TASK, run_request(account="another"))
+    source, _ = book.ledger.register_candidate(
+        theirs.run_id, Candidate(files={"candidate.py": "theirs"}), account="another"
+    )
+    asked = JobRequest(run_id=theirs.run_id, account="another", tool="compile", arguments={}, owner=OWNER)
+    job, _ = book.ledger.open_job(asked)
+    request = book.request(source, Rung.compile, job_id=job.job_id)
+    taken = request.model_copy(update={"account": "another", "hold": Amount(calls=1, cpu_s=0.75)})
+    assert isinstance(book.ledger.admit(taken), Admitted)
+    candidate = book.climb(Rung.compile)
+    book.ledger.set_caps({ALL_ACCOUNTS: 1.0, ACCOUNT: 0.2})
+    refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
+    assert refused.why.startswith("0.200 device seconds are left under the cap")
+    book.ledger.set_caps({ALL_ACCOUNTS: 1.0})
+    refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
+    assert refused.why.startswith("0.250 device seconds are left under the cap of the account or of all accounts")
+    book.hold(candidate, Rung.check, cpu_s=0.2)
+    assert purse_adds_up(book)
 
 
 def test_a_rung_is_shut_until_the_ones_below_have_passed(book: Scenario) -> None:

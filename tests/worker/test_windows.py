@@ -127,6 +127,6 @@ def test_what_is_right_only_on_the_values_that_are_timed_is_wrong(conduct: Any) 
         "y = torch.exp(x)\nreturn y / y.sum(-1, keepdim=True)"
     )
     wide = task(distributions=["normal", "large"])
-    blocks = [["block", "candidate", 12, {"verify": True}] for _ in range(6)]
+    blocks = [["block", "candidate", 12, {"verify": True}] for _ in range(20)]
     outcome = conduct(wide, forward(sniffs, "SEEN = {}"), [["load"], ["prepare", "small", 3], *blocks])
     assert first_problem(outcome) in ("nonfinite", "wrong_values")

@@ -36,7 +36,7 @@ from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import ANSWER_SETS, InputPool
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
-from kernelgate.tools.worker.rows import TimedRow, beyond_windows, claims_of
+from kernelgate.tools.worker.rows import BlockTally, TimedRow, beyond_windows, claims_of
 from kernelgate.tools.worker.signals import Around
 from kernelgate.tools.worker.structure import tensors_in
 
@@ -193,42 +193,33 @@ class RefereeBench:
         )  # fmt: skip
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
-        """Time calls by our clock alone, no pool entry twice in a row of calls where memory allows that."""
+        """Time calls by our clock alone, no pool entry twice in a row of calls where memory allows that.
+
+        A call on inputs of another distribution takes another time: it gives no sample.
+        """
         ready = self._ready
         if ready is None:
             raise RuntimeError("block() needs a prepared workload: call prepare() first")
         fault = self._grow(ready, calls)
         if fault is not None:
             return fault
-        outside: list[float] = []
-        beyond: list[tuple[float, float]] = []
-        comparison: Comparison | None = None
-        while len(outside) < calls:
+        # Of several rows any may be the verified one: whoever computes in the first alone is found.
+        turn = self._secret.randrange(-(-calls // len(ready.pool.entries)))
+        made, tally = 0, BlockTally()
+        while made < calls or not tally.outside_us:
             entries = len(ready.pool.entries)
-            order = self._secret.sample(range(entries), min(entries, calls - len(outside)))
+            order = self._secret.sample(range(entries), max(1, min(entries, calls - made)))
+            made += len(order)
             if side == "baseline":
-                outside.extend(self._baseline_row(ready, order, refresh=True))
+                tally.outside_us.extend(self._baseline_row(ready, order, refresh=True))
                 continue
-            outcome = self._candidate_row(ready, order, verify=verify and not beyond)
+            outcome = self._candidate_row(ready, order, verify=verify and tally.timed_rows == turn)
             if isinstance(outcome, Fault):
                 return outcome
-            _, seen, found = outcome
-            outside.extend(seen)
-            beyond.append(self._beyond)
-            if comparison is None or comparison.problem == "none":
-                comparison = found or comparison
-            if comparison is not None and comparison.problem != "none":
+            tally.note(outcome[1], self._beyond, outcome[2])
+            if tally.wrong:
                 break
-        return Block(
-            side=side,
-            workload=ready.held.name,
-            samples_us=tuple(outside),
-            outside_us=tuple(outside),
-            rows=max(1, len(beyond)),
-            unseen_us=sum(unseen for unseen, _ in beyond),
-            helpers_us=sum(helpers for _, helpers in beyond),
-            comparison=comparison,
-        )
+        return tally.block(side, ready.held.name)
 
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
         """Operators of some warm calls."""

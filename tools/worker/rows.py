@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.facts import Comparison
+from kernelgate.tools.kit.facts import Block, Comparison, Side
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.inputs import Drawn
@@ -22,13 +22,18 @@ USUAL: Final[Distribution] = "original"
 """What is timed: inputs as the task makes them."""
 VERIFIED_OUTPUTS: Final = 2
 """Outputs of a verified row that are compared beside the odd one: each costs a call of the reference."""
+ODD_SHARE: Final = 1 / 2
+"""Of the rows have an odd call, whether they are verified or not: what an input looks like must not tell which are."""
+ODD_SHARE_ALONE: Final = 1 / 3
+"""The same of rows of one call, which must then be made again to be timed."""
 
 
 class TimedRow:
     """The calls of a row, in an order that only the referee knows.
 
-    In a verified row one call, drawn secretly, gets inputs of another distribution of the task: what is right only on
-    the values that are usually timed is wrong there. In a row of a single call it is the only one.
+    In some rows one call, drawn secretly, gets inputs of another distribution of the task: what is right only on the
+    values that are usually timed is wrong there. In a row of a single call it is the only one. Whether a row is
+    verified is drawn apart from that: a candidate that finds only usual inputs learns nothing of who will look.
     """
 
     def __init__(
@@ -38,7 +43,8 @@ class TimedRow:
         self._task, self._ready, self._order, self._secret = task, ready, order, secret
         self._verify = verify
         others: list[Distribution] = [distribution for distribution in task.distributions if distribution != USUAL]
-        self._odd = secret.randrange(len(order)) if verify and others else -1
+        share = ODD_SHARE if len(order) > 1 else ODD_SHARE_ALONE
+        self._odd = secret.randrange(len(order)) if others and secret.random() < share else -1
         self._distribution: Distribution = secret.choice(others) if others else USUAL
         self.lookout = Lookout(secret, ready.pool)
 
@@ -101,6 +107,44 @@ class TimedRow:
         previous = self._ready.held.expect(before.drawn.arguments, seed)
         tensors = [leaf for _, leaf in leaves(previous) if isinstance(leaf, torch.Tensor)]
         return judge_answer(replace(question, previous=tensors), entry, claims_of(ran, index))
+
+
+@dataclass
+class BlockTally:
+    """What the rows of one block add up to."""
+
+    outside_us: list[float] = field(default_factory=list[float])
+    """Of the calls that give samples."""
+    comparison: Comparison | None = None
+    timed_rows: int = 0
+    """Rows that gave samples."""
+    _beyond: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+
+    @property
+    def wrong(self) -> bool:
+        """Whether an output or an input was not as it should be."""
+        return self.comparison is not None and self.comparison.problem != "none"
+
+    def note(self, seen_us: Sequence[float], beyond: tuple[float, float], found: Comparison | None) -> None:
+        """Add a row of the candidate: its samples, processor time beyond its windows, what was found of its outputs."""
+        self.outside_us.extend(seen_us)
+        self.timed_rows += bool(seen_us)
+        self._beyond.append(beyond)
+        if not self.wrong:
+            self.comparison = found or self.comparison
+
+    def block(self, side: Side, workload: str) -> Block:
+        """The block; of the baseline it has the times alone."""
+        return Block(
+            side=side,
+            workload=workload,
+            samples_us=tuple(self.outside_us),
+            outside_us=tuple(self.outside_us),
+            rows=max(1, len(self._beyond)),
+            unseen_us=sum(unseen for unseen, _ in self._beyond),
+            helpers_us=sum(helpers for _, helpers in self._beyond),
+            comparison=self.comparison,
+        )
 
 
 def claims_of(ran: Ran, entry: int) -> Sequence[OutputClaim]:

@@ -114,6 +114,8 @@ class Task(Frozen):
     """Domain of each input by position; missing ones are `any`."""
     languages: tuple[Literal["torch", "triton", "cuda"], ...] = ("torch", "triton", "cuda")
     """What a candidate may be written in; a candidate without any of the others is a `torch` candidate."""
+    allow_library_calls: bool = True
+    """Whether a candidate may compute with operators of torch; else only memory, views and copies are left to it."""
     baselines: tuple[Literal["eager", "compile"], ...] = ("eager",)
     baseline_kernel: str | None = None
     """The user's own kernel (source with `ModelNew`): first candidate and incumbent of each run."""

@@ -9,6 +9,7 @@
     distributions = ["normal", "uniform", "large"]
     domains = ["any", "index(1000)"]        # of each input by position: any, probability, positive, index(n)
     languages = ["torch", "triton", "cuda"] # what a candidate may be written in
+    allow_library_calls = true              # false: kernels of its own alone compute
     baselines = ["eager"]                   # and "compile"
     baseline = "kernel.py"                  # your own kernel (`ModelNew`), a file beside: the one to beat
 
@@ -84,6 +85,7 @@ class TaskFile(Frozen):
     distributions: tuple[Distribution, ...] = Field(default=("normal", "uniform", "large"), min_length=1)
     domains: tuple[Domain, ...] = ()
     languages: tuple[Literal["torch", "triton", "cuda"], ...] = Field(default=("torch", "triton", "cuda"), min_length=1)
+    allow_library_calls: bool = True
     baselines: tuple[Literal["eager", "compile"], ...] = Field(default=("eager",), min_length=1)
     baseline: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_-]+\.py)?$")] = ""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=lambda: dict[Dtype, Tolerance]())
@@ -189,6 +191,7 @@ def _task(name: str, group: str, source: str, table: TaskFile, *, title: str, ke
             distributions=table.distributions,
             domains=table.domains,
             languages=table.languages,
+            allow_library_calls=table.allow_library_calls,
             baselines=table.baselines,
             baseline_kernel=kernel,
         )

@@ -1,5 +1,6 @@
 """`check_correctness`: is the candidate right? Secret inputs, several distributions, every public workload."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, model_validator
@@ -85,7 +86,7 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     counted = _counted(facts)
     last = facts.comparisons[-1] if facts.comparisons else None
     if last is not None and last.problem != "none":
-        failure = failures.of_comparison(last)
+        failure = _fitted(failures.of_comparison(last), facts.comparisons)
         return CheckReport(
             verdict=failure.verdict, code=failure.code, summary=failure.summary, wrong=last, first=last.first, **counted
         )
@@ -103,6 +104,22 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     return CheckReport(
         verdict=Verdict.correct, summary=f"{len(facts.comparisons)} answers were right on {where}", **counted
     )
+
+
+def _fitted(failure: failures.Failure, comparisons: Sequence[Comparison]) -> failures.Failure:
+    """The failure with what tells of it that some answers were right: on other shapes, or on other values."""
+    last, earlier = comparisons[-1], comparisons[:-1]
+    if failure.code not in (None, "NONFINITE") or last.problem == "input_mutation":
+        return failure
+    here = {c.distribution for c in earlier if c.workload == last.workload}
+    others = ", ".join(dict.fromkeys(c.workload for c in earlier if c.workload != last.workload))
+    if others and not here:
+        said = f"{failure.summary}; it was right on {others}: look at what depends on the shape"
+        return failure._replace(code="SHAPE_FIT", summary=said)
+    if here and last.distribution not in here:
+        said = f"{failure.summary}; it was right on {', '.join(sorted(here))}: look at what depends on the values"
+        return failure._replace(code="DISTRIBUTION_FIT", summary=said)
+    return failure
 
 
 def _counted(facts: CheckFacts) -> dict[str, Any]:

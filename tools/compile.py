@@ -22,6 +22,8 @@ EXTENSION_LIMIT_S: Final = 300.0
 """For inline C++ and CUDA: one architecture took 28 s on an H200 host, with a cold compiler cache and headers 59 s."""
 MAX_KERNELS_SHOWN: Final = 12
 """A reply stays under 4,000 tokens; each kernel takes about 150."""
+SHOWN_OPERATORS: Final = 6
+SHOWN_LIBRARY_CALLS: Final = 20
 MAX_LOG_CHARS: Final = 2_000
 PACKAGE: Final = "kernelgate"
 UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
@@ -71,7 +73,9 @@ class CompileFacts(Frozen):
 
     language: Language = "torch"
     forbidden: str = ""
-    """Why the source was not even loaded; empty if it may be."""
+    """Why the task does not take it; empty if it does."""
+    code: Code | None = None
+    """Class of what is forbidden."""
     fault: Fault | None = None
     """Met in load or trace."""
     trace: Trace | None = None
@@ -101,6 +105,12 @@ class CompileReport(RungReport):
     kernels: Annotated[tuple[KernelReport, ...], BeforeValidator(as_tuple)] = ()
     """Kernels of the binaries; of an autotuned one, each configuration."""
     kernels_total: int = 0
+    own_launches: int = 0
+    """Kernels of its own that the traced forwards launched."""
+    library_calls: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Operators of torch that forward computes with, the most called first; not memory, views or copies."""
+    precisions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Floating-point types that they compute in."""
     notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
 
     @model_validator(mode="after")
@@ -133,6 +143,8 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
         return facts.model_copy(update={"fault": trace})
     if trace.launches and "triton" not in builder.task.languages:
         return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
+    if trace.operators and not builder.task.allow_library_calls:
+        return facts.model_copy(update={"forbidden": told_of_library_calls(trace), "code": "REFERENCE_CALL"})
     kernels = builder.kernels()
     return facts.model_copy(update={"trace": trace, "kernels": kernels, "notes": builder.notes()})
 
@@ -146,6 +158,15 @@ def why_forbidden(scan: SourceScan, task: Task) -> str:
     return ""
 
 
+def told_of_library_calls(trace: Trace) -> str:
+    """What a task that forbids them is told against."""
+    names = ", ".join(trace.operators[:SHOWN_OPERATORS])
+    return (
+        f"forward computes with torch's {names}; this task takes kernels of your own alone"
+        " (memory, views and copies of torch are free)"
+    )
+
+
 def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> CompileReport:
     """The verdict, from the facts and from how the candidate's process ended."""
     if exit_.kind == "cap_reached":
@@ -157,7 +178,7 @@ def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> Co
     if facts is None:
         return _failed("CRASH", "its process ended before the build did" + _ended(exit_))
     if facts.forbidden:
-        return CompileReport(verdict=Verdict.forbidden, summary=facts.forbidden)
+        return CompileReport(verdict=Verdict.forbidden, code=facts.code, summary=facts.forbidden)
     if facts.fault is not None:
         return _of_fault(facts.fault, exit_)
     if facts.language == "cuda":
@@ -263,6 +284,9 @@ def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
         traced=trace.workloads if trace.complete else trace.workloads[:-1],
         kernels=tuple(reports[:MAX_KERNELS_SHOWN]),
         kernels_total=len(reports),
+        own_launches=trace.launches,
+        library_calls=trace.operators[:SHOWN_LIBRARY_CALLS],
+        precisions=trace.precisions,
         notes=tuple(notes),
     )
 

@@ -57,6 +57,8 @@ class TaskDetails(Answer):
     distributions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     precision: Precision
     languages: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    allow_library_calls: bool = True
+    """False: forward may not compute with operators of torch."""
     baselines: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     own_kernel: str | None
     """The user's kernel that a run starts from, if the task names one."""
@@ -81,6 +83,7 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         distributions=task.distributions,
         precision=task.precision,
         languages=task.languages,
+        allow_library_calls=task.allow_library_calls,
         baselines=task.baselines,
         own_kernel=task.baseline_kernel,
         candidate_form=CANDIDATE_FORM + (" and on hidden shapes." if len(public) < len(task.workloads) else "."),

@@ -24,6 +24,7 @@ JUDGED: dict[str, Any] = {
     "distributions": ("normal",),
     "domains": ("positive",),
     "languages": ("triton",),
+    "allow_library_calls": False,
     "baselines": ("eager", "compile"),
     "baseline_kernel": "class ModelNew: ...",
 }

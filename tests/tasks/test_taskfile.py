@@ -13,7 +13,7 @@ REFERENCE = "size = 4\nclass Model: ...\ndef get_inputs(): ...\ndef get_init_inp
 
 WRONG = {
     "titel = 'x'": "task.toml: unknown key titel; allowed are title, description, precision, weight_seed, "
-    "distributions, domains, languages, baselines, baseline, tolerance, workload",
+    "distributions, domains, languages, allow_library_calls, baselines, baseline, tolerance, workload",
     "precision = 'fp8'": "task.toml: precision: Input should be 'ieee' or 'tf32', got 'fp8'",
     "weight_seed = '7'": "task.toml: weight_seed: Input should be a valid integer, got '7'",
     "distributions = []": "task.toml: distributions: Tuple should have at least 1 item",

@@ -40,7 +40,13 @@ def test_each_problem_of_an_answer_has_its_verdict(problem: str, verdict: Verdic
 
 
 @pytest.mark.parametrize(
-    ("looks_like", "code"), [("zeros", "CONSTANT"), ("input", "PASSTHROUGH"), ("previous_output", "OUTPUT_REPLAY")]
+    ("looks_like", "code"),
+    [
+        ("zeros", "CONSTANT"),
+        ("input", "PASSTHROUGH"),
+        ("previous_output", "OUTPUT_REPLAY"),
+        ("low_precision", "PRECISION_DOWNGRADE"),
+    ],
 )
 def test_a_telling_wrong_answer_is_named(looks_like: str, code: str) -> None:
     answer = wrong().model_copy(update={"looks_like": looks_like})
@@ -58,6 +64,7 @@ def test_an_answer_that_was_never_written_is_stale_memory() -> None:
         ("raised", Verdict.crashed, "CRASH"),
         ("out_of_memory", Verdict.out_of_memory, "OOM"),
         ("broken_protocol", Verdict.suspicious, "FAKE_REPORT"),
+        ("too_early", Verdict.suspicious, "DEFERRED"),
     ],
 )
 def test_a_fault_of_the_candidate_has_its_verdict(kind: str, verdict: Verdict, code: str) -> None:

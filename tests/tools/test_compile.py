@@ -274,3 +274,29 @@ def test_a_candidate_that_needs_values_is_built_by_what_happened_on_the_device()
     assert built_on_device(waiting, DeviceBuildFacts(fault=fault), finished).verdict is Verdict.build_failed
     assert built_on_device(waiting, None, ChildExit(kind="cap_reached")).verdict is Verdict.build_timed_out
     assert built_on_device(waiting, None, ChildExit(kind="signalled", status=11)).verdict is Verdict.build_failed
+
+
+LIBRARY = Trace(
+    on="fake_cuda", workloads=("small",), complete=True, launches=1, operators=("mm", "add"), precisions=("bfloat16",)
+)
+
+
+def test_what_forward_computes_with_is_told_as_facts() -> None:
+    report = verdict_of(CompileFacts(language="triton", trace=LIBRARY))
+    assert report.verdict is Verdict.built
+    assert (report.own_launches, report.library_calls, report.precisions) == (1, ("mm", "add"), ("bfloat16",))
+
+
+def test_a_task_may_forbid_the_operators_of_the_library() -> None:
+    builder = FakeBuilder(TRITON, trace=LIBRARY)
+    assert measure(builder, CompilePlan()).forbidden == ""
+    builder.task = builder.task.model_copy(update={"allow_library_calls": False})
+    report = verdict_of(measure(builder, CompilePlan()))
+    assert (report.verdict, report.code) == (Verdict.forbidden, "REFERENCE_CALL")
+    assert "torch's mm, add" in report.summary
+
+
+def test_memory_views_and_copies_are_no_library_calls() -> None:
+    builder = FakeBuilder(TRITON)
+    builder.task = builder.task.model_copy(update={"allow_library_calls": False})
+    assert verdict_of(measure(builder, CompilePlan())).verdict is Verdict.built

@@ -132,6 +132,7 @@ def test_a_triton_kernel_is_compiled_for_the_target_on_every_public_workload(sof
     assert softmax.facts is not None
     assert softmax.facts.trace is not None
     assert (softmax.facts.trace.on, softmax.facts.trace.launches) == ("fake_cuda", 2)
+    assert (softmax.facts.trace.operators, softmax.facts.trace.precisions) == (("mul",), ("float32",))
 
 
 def test_progress_names_the_workloads_but_never_a_hidden_one(softmax: Outcome) -> None:

@@ -98,7 +98,7 @@ child.time_calls = fake
 def test_a_call_that_is_said_to_be_done_before_its_answer_stands_is_no_answer(conduct: Any) -> None:
     steps = [["load"], ["prepare", "small", 3], ["block", "candidate", 9, {"verify": False}]]
     outcome = conduct(task(), forward(SAME, SAYS_DONE_EARLY), steps)
-    assert first_problem(outcome) == "broken_protocol"
+    assert first_problem(outcome) == "too_early"
 
 
 HELPER = """

@@ -18,9 +18,9 @@ WHILE_BASELINE: Final = "while the baseline was timed"
 class Fault(Frozen):
     """The candidate did not answer as it should; whoever meets one stops there and reports it."""
 
-    kind: Literal["raised", "gone", "out_of_memory", "broken_protocol", "busy_device"]
+    kind: Literal["raised", "gone", "out_of_memory", "broken_protocol", "busy_device", "too_early"]
     """`gone`: its process ended or was killed; how is in `ChildExit`. `busy_device`: its work was on the GPU while
-    nobody had called it."""
+    nobody had called it. `too_early`: an answer changed after its call was said to be done."""
     stage: Literal["load", "construct", "forward", "block", "profile", "trace"]
     error: str = ""
     """Exception type and message, at most 500 characters."""
@@ -69,8 +69,8 @@ class Comparison(Frozen):
     """Share of the lent answer buffer that still holds its poison."""
     pattern: str = ""
     """Where the wrong elements lie, if they form a pattern: `only the last 37 of 1000 rows`."""
-    looks_like: Literal["", "zeros", "input", "constant", "previous_output"] = ""
-    """What the wrong answer equals, if it equals something telling."""
+    looks_like: Literal["", "zeros", "input", "constant", "previous_output", "low_precision"] = ""
+    """What the wrong answer equals, if it equals something telling; `low_precision`: it is near everywhere."""
 
 
 class Prepared(Frozen):
@@ -178,5 +178,9 @@ class Trace(Frozen):
     """Triton kernels launched during the trace."""
     configurations_skipped: int = 0
     """Of autotuned kernels: left for the device, because there were too many or they took too long."""
+    operators: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Of torch, that forward called: no memory, views or copies. Told by the candidate's process, so a description."""
+    precisions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Floating-point types that they computed in."""
     error: str = ""
     """What fake tensors could not do; not a fault of the candidate."""

@@ -12,6 +12,7 @@ LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "constant": ("CONSTANT", "the answer is one constant"),
     "input": ("PASSTHROUGH", "the answer is the input"),
     "previous_output": ("OUTPUT_REPLAY", "the answer is that of an earlier call"),
+    "low_precision": ("PRECISION_DOWNGRADE", "errors of the size that half precision makes: accumulate in float32"),
 }
 
 
@@ -44,6 +45,8 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
         return Failure(
             Verdict.suspicious, "FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}"
         )
+    if fault.kind == "too_early":
+        return Failure(Verdict.suspicious, "DEFERRED", fault.error)
     if fault.kind == "busy_device":
         return Failure(Verdict.suspicious, "BASELINE_POISON", fault.error)
     if fault.kind == "raised":
@@ -67,6 +70,9 @@ def of_comparison(comparison: Comparison) -> Failure:
         return Failure(verdict, code, f"on {where}{output} it returned {comparison.got}, expected {comparison.want}")
     if comparison.problem == "nonfinite":
         said = f"on {where}{output} nan or inf stand where the reference has none, or are missing"
+        if comparison.untouched_share > 0:
+            unwritten = f"{comparison.untouched_share:.2%} of the answer on {where}{output} was never written"
+            return Failure(Verdict.nonfinite, "STALE_MEMORY", unwritten)
         return Failure(Verdict.nonfinite, "NONFINITE", said)
     return _wrong_values(comparison, where + output)
 

@@ -9,7 +9,7 @@ import torch
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import Comparison
 from kernelgate.tools.worker.compare import Finding, compare_values, dtype_kind
-from kernelgate.tools.worker.patterns import looks_like
+from kernelgate.tools.worker.patterns import LooksLike, is_near, looks_like
 from kernelgate.tools.worker.pool import PoolEntry
 from kernelgate.tools.worker.protocol import OutputClaim
 from kernelgate.tools.worker.structure import Unsupported, decode_scalar, dtype_name, leaves
@@ -24,7 +24,7 @@ class Question:
     distribution: Distribution
     expected: Any
     previous: Sequence[torch.Tensor] = ()
-    """Expected outputs of other calls: an answer that equals one was replayed."""
+    """What it answered to other calls: an answer that equals one was replayed."""
 
 
 def judge_answer(question: Question, entry: PoolEntry, claims: Sequence[OutputClaim]) -> Comparison:
@@ -99,9 +99,14 @@ def _judge_tensor(
             **_numbers(finding),
             "output": path,
             "untouched_share": entry.poisons[path].untouched_share(got),
-            "looks_like": looks_like(got, entry.drawn.tensors, question.previous),
+            "looks_like": _telling(question, entry, got, want),
         }
     )
+
+
+def _telling(question: Question, entry: PoolEntry, got: torch.Tensor, want: torch.Tensor) -> LooksLike:
+    found = looks_like(got, entry.drawn.tensors, question.previous)
+    return found or ("low_precision" if is_near(got, want) else "")
 
 
 def _judge_scalar(

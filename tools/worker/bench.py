@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import torch
-
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import (
     Block,
@@ -25,7 +23,7 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol, trials
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
-from kernelgate.tools.worker.comparing import PLACES, Places, remembered
+from kernelgate.tools.worker.comparing import PLACES, Memory, Places
 from kernelgate.tools.worker.construct import construction
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.control import Control as Control
@@ -70,7 +68,7 @@ class RefereeBench:
         self._beyond = (0.0, 0.0)
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
-        self._previous: dict[str, list[torch.Tensor]] = {}
+        self._memory = Memory()
         self._load_s = 0.0
         self.prepare_s = 0.0
         """Of all workloads so far."""
@@ -135,11 +133,12 @@ class RefereeBench:
             return ran
         if lookout.changed():
             return too_early("forward")
-        question = Question(self._task, workload, distribution, expected, self._previous.get(workload, []))
-        self._previous = {workload: remembered(expected)}
+        question = Question(self._task, workload, distribution, expected, self._memory.of(workload))
         if entry.changed():
             return mutated(question)
-        return judge_answer(question, entry, claims_of(ran[0], index))
+        found = judge_answer(question, entry, claims_of(ran[0], index))
+        self._memory.keep(workload, list(entry.answers.values()))
+        return found
 
     def _lend_to_compare(
         self, held: HeldWorkload, drawn: Drawn, expected: object, distribution: Distribution

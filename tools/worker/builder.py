@@ -109,6 +109,8 @@ class TraceBuilder:
             needs_values=last.needs_values,
             launches=sum(answer.launches for answer in traced),
             configurations_skipped=max(answer.configurations_skipped for answer in traced),
+            operators=tuple(dict.fromkeys(name for answer in traced for name in answer.operators)),
+            precisions=tuple(sorted({name for answer in traced for name in answer.precisions})),
             error=last.limitation,
         )
 

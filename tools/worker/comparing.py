@@ -4,12 +4,12 @@ In the same memory an answer that was kept by the address of its inputs is wrong
 """
 
 import random
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
-
-from kernelgate.tools.worker.structure import tensors_in
 
 PLACES: Final = 2
 """Pool entries of a comparison, where memory allows them: lending costs more than most comparisons."""
@@ -17,8 +17,9 @@ FIRST: Final = (0, 0, 1)
 """Whatever is drawn afterwards, memory is used again and changed."""
 IN_ONE_PLACE: Final = 3
 """So many comparisons share memory where there is room for one entry only."""
-REMEMBERED_BYTES: Final = 64 << 20
-"""Expected outputs up to this size are kept for a while, to recognise a replayed answer."""
+REMEMBERED: Final = 4
+REMEMBERED_BYTES: Final = 16 << 20
+"""So many answers of up to this size are kept for a while, to recognise one that is given again."""
 
 
 @dataclass
@@ -42,8 +43,22 @@ class Places:
         return FIRST[self.uses - 1] if self.uses <= len(FIRST) else secret.randrange(self.entries)
 
 
-def remembered(expected: object) -> list[torch.Tensor]:
-    """The tensors of an expected answer, if they are small enough to keep."""
-    tensors = tensors_in(expected)
-    small = sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= REMEMBERED_BYTES
-    return tensors if small else []
+class Memory:
+    """The last answers of a candidate on one workload."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._workload = ""
+        self._answers: deque[list[torch.Tensor]] = deque(maxlen=REMEMBERED)
+
+    def of(self, workload: str) -> list[torch.Tensor]:
+        """What it answered there before."""
+        return [tensor for answer in self._answers for tensor in answer] if workload == self._workload else []
+
+    def keep(self, workload: str, answers: Sequence[torch.Tensor]) -> None:
+        """Copy an answer, if it is small enough; those of another workload are forgotten."""
+        if workload != self._workload:
+            self._workload = workload
+            self._answers.clear()
+        if sum(tensor.numel() * tensor.element_size() for tensor in answers) <= REMEMBERED_BYTES:
+            self._answers.append([tensor.clone() for tensor in answers])

@@ -36,5 +36,5 @@ class Lookout:
 
 def too_early(stage: Stage) -> Fault:
     """What an answer that changed afterwards is: the clock was stopped before the work was done."""
-    said = "it said that a call was done while its answer was not yet in place"
-    return Fault(kind="broken_protocol", stage=stage, error=said)
+    said = "it said that a call was done while its answer was not yet in place: it works behind its calls"
+    return Fault(kind="too_early", stage=stage, error=said)

@@ -5,10 +5,13 @@ from typing import Final, Literal
 
 import torch
 
-LooksLike = Literal["", "zeros", "input", "constant", "previous_output"]
+LooksLike = Literal["", "zeros", "input", "constant", "previous_output", "low_precision"]
 MAX_LISTED: Final = 1 << 22
 """Up to so many wrong elements are listed to look for a period."""
 LARGEST_PERIOD: Final = 4096
+NEAR_SHARE: Final = 0.02
+"""Of an element and of the typical size: a product of bfloat16 numbers errs by up to 0.8 %, sums of them by more."""
+SAMPLED_ELEMENTS: Final = 1 << 16
 
 
 def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
@@ -35,13 +38,24 @@ def looks_like(got: torch.Tensor, inputs: Iterable[torch.Tensor], previous: Iter
         return ""
     if not bool(got.to(torch.bool).any()):
         return "zeros"
+    flat = got.reshape(-1)
+    if bool((flat == flat[0]).all()):
+        return "constant"
     for kind, others in (("input", inputs), ("previous_output", previous)):
         for other in others:
             same_kind = other.numel() == got.numel() and other.dtype == got.dtype
             if same_kind and torch.equal(other.reshape(-1), got.reshape(-1)):
                 return "input" if kind == "input" else "previous_output"
-    flat = got.reshape(-1)
-    return "constant" if bool((flat == flat[0]).all()) else ""
+    return ""
+
+
+def is_near(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether a wrong answer in single or double precision is as near everywhere as half precision would come."""
+    if want.dtype not in (torch.float32, torch.float64) or want.numel() < 2:
+        return False
+    magnitude = want.abs()
+    typical = magnitude.reshape(-1)[:: max(1, want.numel() // SAMPLED_ELEMENTS)].median()
+    return bool(((got - want).abs() <= NEAR_SHARE * (magnitude + typical)).all())
 
 
 def _by_rows(table: torch.Tensor) -> str:

@@ -269,3 +269,7 @@ class Traced(Frozen):
     """What fake tensors cannot do; not the candidate's fault."""
     raised: Raised | None = None
     """What the candidate raised."""
+    operators: Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=40)
+    """Of torch, that forward called: no memory, views or copies."""
+    precisions: Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=20)
+    """In which they computed."""

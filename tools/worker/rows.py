@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import torch
-
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import Block, Comparison, Side
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
@@ -16,7 +14,6 @@ from kernelgate.tools.worker.lookout import Lookout
 from kernelgate.tools.worker.protocol import OutputClaim, Ran
 from kernelgate.tools.worker.ready import ReadyWorkload
 from kernelgate.tools.worker.signals import Around
-from kernelgate.tools.worker.structure import leaves
 
 USUAL: Final[Distribution] = "original"
 """What is timed: inputs as the task makes them."""
@@ -103,9 +100,8 @@ class TimedRow:
         found = judge_answer(question, entry, claims_of(ran, index))
         if found.problem == "none":
             return found
-        before = self._ready.pool.entries[self._order[position - 1]]
-        previous = self._ready.held.expect(before.drawn.arguments, seed)
-        tensors = [leaf for _, leaf in leaves(previous) if isinstance(leaf, torch.Tensor)]
+        others = [self._ready.pool.entries[other] for other in self._order if other != index]
+        tensors = [answer for other in others for answer in other.answers.values()]
         return judge_answer(replace(question, previous=tensors), entry, claims_of(ran, index))
 
 

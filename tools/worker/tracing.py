@@ -18,6 +18,7 @@ from torch._subclasses import fake_tensor
 
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.fake_cuda import UnsupportedTorch, tracing_mode
+from kernelgate.tools.worker.operators import OperatorRecord
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.triton_trace import LaunchTrace, kernel_line
 
@@ -61,9 +62,10 @@ def run_trace(module: ModuleType, message: Mapping[str, Any], kernels: list[Any]
     question = protocol.TraceWorkload.model_validate_json(json.dumps(fields))
     launches = LaunchTrace(question.target, configurations=question.configurations, compile_s=question.compile_s)
     outcome: dict[str, Any] = {"complete": False}
+    record = OperatorRecord()
     try:
         with tracing_mode(cuda=question.on == "fake_cuda"), launches.active():
-            _forward(module, question)
+            _forward(module, question, record)
         outcome = {"complete": True}
     except MemoryError:
         raise
@@ -74,12 +76,14 @@ def run_trace(module: ModuleType, message: Mapping[str, Any], kernels: list[Any]
         launches=launches.launches,
         configurations=launches.configurations,
         configurations_skipped=launches.configurations_skipped,
+        operators=record.names(),
+        precisions=record.precisions(),
         **outcome,
     )
     return traced.model_dump(mode="json")
 
 
-def _forward(module: ModuleType, question: protocol.TraceWorkload) -> None:
+def _forward(module: ModuleType, question: protocol.TraceWorkload, record: OperatorRecord) -> None:
     reference = ModuleType("reference")
     try:
         exec(compile(question.reference, "reference.py", "exec"), reference.__dict__)
@@ -89,7 +93,8 @@ def _forward(module: ModuleType, question: protocol.TraceWorkload) -> None:
     positional, named = call_arguments(arguments)
     model = getattr(module, ENTRY_CLASS)(*positional, **named)
     positional, named = call_arguments(inputs)
-    model(*positional, **named)
+    with record:
+        model(*positional, **named)
 
 
 def _explained(error: BaseException, module: ModuleType) -> dict[str, Any]:

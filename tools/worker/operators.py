@@ -1,0 +1,45 @@
+"""Which operators of torch a traced forward calls, and in which precisions. Runs in the candidate's own process."""
+
+from collections import Counter
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PLUMBING: Final = frozenset({
+    "alias", "arange", "clone", "contiguous", "copy_", "detach", "empty", "empty_like", "empty_strided", "fill_",
+    "full", "full_like", "lift_fresh", "new_empty", "new_empty_strided", "new_full", "new_zeros", "ones", "ones_like",
+    "resize_", "scalar_tensor", "set_", "_to_copy", "zero_", "zeros", "zeros_like", "_reshape_alias", "_unsafe_view",
+})  # fmt: skip
+"""Memory, views of it and copies: what every candidate needs around kernels of its own. Views are told by torch."""
+MOST_NAMES: Final = 40
+MOST_CHARS: Final = 80
+
+
+class OperatorRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
+    """Counts the operators that are dispatched while it is entered, but for plumbing."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
+        self._calls: Counter[str] = Counter()
+        self._precisions: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Of torch: passes the call on."""
+        made = func(*args, **(kwargs or {}))
+        library, _, name = func._schema.name.partition("::")
+        if library == "aten" and not func.is_view and name not in PLUMBING:
+            self._calls[name] += 1
+            first = next((a for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point), None)
+            if first is not None:
+                self._precisions.add(str(first.dtype).removeprefix("torch."))
+        return made
+
+    def names(self) -> tuple[str, ...]:
+        """The operators, most often called first; bounded."""
+        return tuple(name[:MOST_CHARS] for name, _ in self._calls.most_common(MOST_NAMES))
+
+    def precisions(self) -> tuple[str, ...]:
+        """Floating-point types that they computed in."""
+        return tuple(sorted(self._precisions))

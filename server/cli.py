@@ -58,12 +58,19 @@ def main() -> None:
 
 
 @main.command()
+@click.option(
+    "--require-confinement",
+    is_flag=True,
+    help="Do not run unless everything that doctor knows of holds candidates (KERNELGATE_REQUIRE_CONFINEMENT=1).",
+)
 @_options
-def serve(**options: Any) -> None:
+def serve(*, require_confinement: bool, **options: Any) -> None:
     """Run the MCP server on stdin and stdout, for the agent that started it."""
     from kernelgate.server.serve import run_stdio
 
-    sys.exit(run_stdio(_settings(**options)))
+    settings = _settings(**options)
+    required = require_confinement or settings.require_confinement
+    sys.exit(run_stdio(settings.model_copy(update={"require_confinement": required})))
 
 
 @main.command()

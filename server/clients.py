@@ -27,7 +27,7 @@ STARTUP_TIMEOUT_S: Final = 60
 """The server answers within about 2 s; a cold disk or a busy host may take many times that."""
 CARRIED: Final = (
     "KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_DEVICE", "KERNELGATE_CPU_THREADS",
-    "KERNELGATE_CONFIG",
+    "KERNELGATE_CONFIG", "KERNELGATE_REQUIRE_CONFINEMENT",
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH",
 )  # fmt: skip
 """Variables that the server needs and that some clients do not hand on to it."""

@@ -4,11 +4,11 @@ import anyio
 from rich.console import Console
 
 from kernelgate.server.doctor import examine, render
-from kernelgate.server.environment import device_of
+from kernelgate.server.preflight import hello_of
 from kernelgate.server.services import open_catalogue
 from kernelgate.server.settings import Settings
 from kernelgate.server.trouble import guarded
-from kernelgate.tools.kit.runner import SupervisorRunner, SupervisorUnavailable
+from kernelgate.tools.kit.runner import SupervisorUnavailable
 from kernelgate.tools.kit.wire import Hello
 
 
@@ -21,7 +21,7 @@ def run_doctor(settings: Settings, *, as_json: bool) -> int:
         why = ""
         try:
             with console.status("starting a worker, to see how it confines candidates"):
-                hello = anyio.run(_hello, settings)
+                hello = anyio.run(hello_of, settings)
         except (OSError, SupervisorUnavailable) as error:
             why = str(error)
         report = examine(settings.data_dir, open_catalogue(settings), hello)
@@ -34,12 +34,3 @@ def run_doctor(settings: Settings, *, as_json: bool) -> int:
         return 0 if report.usable and hello is not None else 1
 
     return guarded(examining)
-
-
-async def _hello(settings: Settings) -> Hello:
-    device = device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
-    runner = SupervisorRunner(device, settings.data_dir / "work")
-    try:
-        return await runner.hello()
-    finally:
-        await runner.close()

@@ -3,10 +3,14 @@
 import importlib
 from typing import Any
 
+import anyio
+
 from kernelgate.server.environment import device_of
 from kernelgate.server.services import open_catalogue
 from kernelgate.server.settings import Settings
 from kernelgate.server.trouble import Trouble
+from kernelgate.tools.kit.runner import SupervisorRunner, SupervisorUnavailable
+from kernelgate.tools.kit.wire import Hello
 
 
 def require(settings: Settings) -> None:
@@ -22,6 +26,26 @@ def _require_gpu(settings: Settings) -> None:
         device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
     except nvml.NVMLError as error:
         raise Trouble(f"the GPU driver does not answer ({error}); `kernelgate doctor` says more, cpu works") from None
+
+
+def require_walls(settings: Settings) -> None:
+    """Start a worker to see what holds candidates here; raises `Trouble` where anything is missing. Takes seconds."""
+    try:
+        lacking = anyio.run(hello_of, settings).why_not_confined
+    except SupervisorUnavailable as error:
+        lacking = f"full confinement is required, and the worker that would tell did not start: {error}"
+    if lacking:
+        raise Trouble(f"{lacking}; `kernelgate doctor` says more, without --require-confinement it would run")
+
+
+async def hello_of(settings: Settings) -> Hello:
+    """What a worker says when it starts, and ends again; raises `SupervisorUnavailable`."""
+    device = device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
+    runner = SupervisorRunner(device, settings.data_dir / "work")
+    try:
+        return await runner.hello()
+    finally:
+        await runner.close()
 
 
 def make_data_folder(settings: Settings) -> None:

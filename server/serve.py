@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from kernelgate.server.preflight import make_data_folder, require
+from kernelgate.server.preflight import make_data_folder, require, require_walls
 from kernelgate.server.settings import Settings
 from kernelgate.server.trouble import guarded
 
@@ -41,6 +41,8 @@ def run_stdio(settings: Settings) -> int:
     def serving() -> int:
         set_up_log(settings)
         require(settings)
+        if settings.require_confinement:
+            require_walls(settings)
         log.info("serving from %s", settings.data_dir)
         anyio.run(_serve, settings)
         return 0

@@ -32,7 +32,7 @@ from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
-from kernelgate.tools.kit.runner import Runner, SupervisorRunner
+from kernelgate.tools.kit.runner import Runner, SupervisorOptions, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.precise_time import PrecisePlan
@@ -88,7 +88,8 @@ class Services:
     def runner(self, device: DeviceRef) -> Runner:
         """The worker of a device; its supervisor starts at the first request."""
         if device.uid not in self._runners:
-            self._runners[device.uid] = SupervisorRunner(device, self.settings.data_dir / "work")
+            options = SupervisorOptions(require_confinement=self.settings.require_confinement)
+            self._runners[device.uid] = SupervisorRunner(device, self.settings.data_dir / "work", options)
         return self._runners[device.uid]
 
     def health_of(self, device: DeviceRef) -> Health:

@@ -39,6 +39,8 @@ class Settings(Frozen):
     target: str = DEFAULT_TARGET
     cpu_threads: int = Field(default=1, ge=1, le=MAX_CPU_THREADS)
     """Torch threads on the CPU device: few, so that the server and its client do not disturb the clock."""
+    require_confinement: bool = False
+    """Refuse to run candidates unless everything that `doctor` knows of holds them."""
     policy: Policy = Policy()
     """Caps, prices and rules."""
 
@@ -75,7 +77,8 @@ def from_environment(
     environ: Mapping[str, str] = os.environ, *, data_dir: Path | None = None, policy_file: Path | None = None
 ) -> Settings:
     """Settings from `KERNELGATE_HOME`, `KERNELGATE_TASKS` (folders, `:` between), `KERNELGATE_KERNELBENCH`,
-    `KERNELGATE_DEVICE`, `KERNELGATE_CPU_THREADS` and `KERNELGATE_CONFIG`; raises `SettingsError`.
+    `KERNELGATE_DEVICE`, `KERNELGATE_CPU_THREADS`, `KERNELGATE_REQUIRE_CONFINEMENT` and `KERNELGATE_CONFIG`; raises
+    `SettingsError`.
 
     Args:
         environ: the variables.
@@ -96,6 +99,7 @@ def from_environment(
         kernelbench=resolved(checkout) if checkout else None,
         device=checked_device(environ.get("KERNELGATE_DEVICE", ""), "KERNELGATE_DEVICE"),
         cpu_threads=_threads(environ.get("KERNELGATE_CPU_THREADS") or "1"),
+        require_confinement=_yes(environ.get("KERNELGATE_REQUIRE_CONFINEMENT") or "0"),
         policy=policy,
     )
 
@@ -107,6 +111,12 @@ def checked_device(wish: str, source: str) -> str:
             f"{source}={wish} names no device: use cpu, cuda or cuda:N (N counts the GPUs from 0), or a GPU's UUID"
         )
     return wish
+
+
+def _yes(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise SettingsError(f"KERNELGATE_REQUIRE_CONFINEMENT={text} is neither 1 (require it) nor 0")
+    return text == "1"
 
 
 def _threads(text: str) -> int:

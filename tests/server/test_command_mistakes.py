@@ -13,6 +13,7 @@ from kernelgate.server import preflight
 from kernelgate.server.clients import carried_environment
 from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
 from kernelgate.server.trouble import Trouble
+from kernelgate.tools.kit.wire import Hello
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -56,6 +57,32 @@ def test_a_device_that_a_host_may_have_is_taken(device: str) -> None:
 
 def test_serve_names_the_devices_that_it_takes(tmp_path: Path) -> None:
     assert "use cpu, cuda or cuda:N" in sentence_of("serve", "--data", str(tmp_path), "--device", "tpu")
+
+
+GAP = "network: TCP only; UDP gets out"
+
+
+def test_a_server_that_must_confine_does_not_start_where_a_wall_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Hello(pid=1, torch="2", triton="3", confinement=("landlock",), gaps=(GAP,))
+
+    async def hello_of(settings: Settings) -> Hello:
+        return told
+
+    monkeypatch.setattr(preflight, "hello_of", hello_of)
+    with pytest.raises(Trouble, match=r"full confinement is required.* TCP only"):
+        preflight.require_walls(Settings(data_dir=tmp_path, device="cpu"))
+    told = told.model_copy(update={"gaps": ()})
+    preflight.require_walls(Settings(data_dir=tmp_path, device="cpu"))
+    assert told.model_copy(update={"confinement": ()}).why_not_confined
+
+
+def test_confinement_is_required_by_a_variable_too() -> None:
+    assert from_environment({"KERNELGATE_REQUIRE_CONFINEMENT": "1"}).require_confinement
+    assert not from_environment({}).require_confinement
+    with pytest.raises(SettingsError, match="neither 1"):
+        from_environment({"KERNELGATE_REQUIRE_CONFINEMENT": "yes"})
 
 
 def test_an_audit_of_a_folder_says_which_file_is_wanted(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ async def test_the_supervisor_starts_at_the_first_use_and_stays(tmp_path: Path) 
     await ended(hello.pid)
 
 
+async def test_nothing_runs_without_the_walls_that_are_required(tmp_path: Path) -> None:
+    open_to_the_network = make_runner(tmp_path, namespaces=False, require_confinement=True)
+    reply = await open_to_the_network.run(make_request(tmp_path / "state", HELLO, "main"), ignore)
+    assert (reply.facts, reply.exit.kind) == (None, "not_started")
+    assert "full confinement is required" in reply.fault
+    assert "network" in reply.fault
+    await open_to_the_network.close()
+
+
 async def test_two_first_uses_start_one_supervisor(tmp_path: Path) -> None:
     runner = make_runner(tmp_path)
     pids: list[int] = []

@@ -54,6 +54,7 @@ async def test_a_call_brings_back_facts_log_times_and_how_it_ended(runner: Super
     assert 0 < reply.lease_s < 5
     assert reply.house_s > 0
     assert reply.prepare_s == 0.25
+    assert "rlimits" in reply.observation["confinement"]
     assert [progress.stage for progress in heard] == ["begun"]
 
 

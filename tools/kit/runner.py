@@ -111,6 +111,8 @@ class SupervisorOptions:
     queue_limit_s: float | None = None
     grace_s: float | None = None
     idle_limit_s: float = IDLE_LIMIT_S
+    require_confinement: bool = False
+    """Run nothing where a supervisor finds a gap in what holds candidates."""
     silence_margin_s: float = SILENCE_MARGIN_S
 
     def command(self, server: int, device: DeviceRef, state_dir: Path) -> list[str]:
@@ -164,7 +166,7 @@ class SupervisorRunner:
             raise ValueError(f"request {request.request_id} is already running")
         try:
             frame = frames.encode(Envelope.of(request).model_dump(mode="json"))
-            session = await self._ready_session()
+            session = await self._confining_session()
         except (ValueError, SupervisorUnavailable) as error:
             return _fault(request.request_id, str(error))
         if session.ended:
@@ -203,6 +205,12 @@ class SupervisorRunner:
         self._end("The server is shutting down.")
         while self._ending:
             await asyncio.wait(list(self._ending))
+
+    async def _confining_session(self) -> _Session:
+        session = await self._ready_session()
+        if self._options.require_confinement and (lacking := session.hello.result().why_not_confined):
+            raise SupervisorUnavailable(lacking)
+        return session
 
     async def _ready_session(self) -> _Session:
         if self._closed:

@@ -115,5 +115,13 @@ class Hello(Frozen):
     gaps: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """What does not, with what to do about it."""
 
+    @property
+    def why_not_confined(self) -> str:
+        """One sentence with what is missing of full confinement; empty if nothing is."""
+        if self.confinement and not self.gaps:
+            return ""
+        missing = "; ".join(self.gaps) or "nothing holds candidates on this host"
+        return f"full confinement is required, and this host does not give it: {missing}"
+
 
 FromSupervisor: TypeAlias = Hello | Progress | WorkerReply

@@ -155,7 +155,11 @@ class Supervisor:
     async def _serve_call(self, call: Call) -> None:
         try:
             await (self._build(call) if call.request.procedure == "compile" else self._measure(call))
-            self._send_reply(call.reply())
+            reply = call.reply()
+            if reply.observation:
+                held = {**reply.observation, "confinement": list(self._survey.walls)}
+                reply = reply.model_copy(update={"observation": held})
+            self._send_reply(reply)
         except MustReplace:
             self._replacing = True
             self._carried.append((call.request, call.sealed))

@@ -36,6 +36,20 @@ class Survey:
     holds: tuple[str, ...]
     gaps: tuple[str, ...]
 
+    @property
+    def walls(self) -> tuple[str, ...]:
+        """What is on, in short: it goes into the book with each measurement."""
+        host = self.host
+        on = {
+            "namespaces": host.namespaces,
+            f"landlock {host.landlock_abi}": host.landlock_abi > 0,
+            "seccomp": host.seccomp,
+            "own user": host.uid is not None,
+            "pids cgroup": bool(host.pids_cgroup),
+            "rlimits": True,
+        }
+        return tuple(name for name, is_on in on.items() if is_on)
+
 
 def hidden_folders(state_dir: Path) -> list[Path]:
     """What no child may read although python's folders may hold it: this package with its tasks, and the state."""

@@ -53,6 +53,31 @@ def test_a_telling_wrong_answer_is_named(looks_like: str, code: str) -> None:
     assert judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN).code == code
 
 
+def passed(workload: str, distribution: str) -> Comparison:
+    return Comparison.model_validate({"workload": workload, "distribution": distribution, "problem": "none"})
+
+
+def test_a_pattern_is_told_in_the_sentence_and_with_the_first_wrong_elements() -> None:
+    answer = wrong().model_copy(update={"pattern": "one tile: rows 16 to 31, columns 32 to 47"})
+    report = judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN)
+    assert report.summary.endswith("one tile: rows 16 to 31, columns 32 to 47")
+    assert report.wrong is not None
+    assert report.first == report.wrong.first
+
+
+def test_what_was_right_before_tells_what_a_wrong_answer_depends_on() -> None:
+    answer = wrong()
+    other = passed("other size", answer.distribution)
+    of_shape = judge(CheckFacts(comparisons=(other, answer), planned=9), FINISHED, PLAN)
+    assert (of_shape.verdict, of_shape.code) == (Verdict.wrong_values, "SHAPE_FIT")
+    assert "it was right on other size" in of_shape.summary
+    here = passed(answer.workload, "uniform" if answer.distribution != "uniform" else "normal")
+    of_values = judge(CheckFacts(comparisons=(other, here, answer), planned=9), FINISHED, PLAN)
+    assert of_values.code == "DISTRIBUTION_FIT"
+    again = passed(answer.workload, answer.distribution)
+    assert judge(CheckFacts(comparisons=(again, answer), planned=9), FINISHED, PLAN).code is None
+
+
 def test_an_answer_that_was_never_written_is_stale_memory() -> None:
     answer = wrong().model_copy(update={"untouched_share": 0.25})
     assert judge(CheckFacts(comparisons=(answer,), planned=1), FINISHED, PLAN).code == "STALE_MEMORY"

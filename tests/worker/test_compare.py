@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kernelgate.tasks.model import EXACT, Tolerance
 from kernelgate.tools.worker import compare
 from kernelgate.tools.worker.compare import compare_values, dtype_kind
-from kernelgate.tools.worker.patterns import describe_pattern, looks_like
+from kernelgate.tools.worker.patterns import describe_pattern, is_near, looks_like
 
 LOOSE = Tolerance(rtol=1e-2, atol=1e-3)
 INF, NAN = float("inf"), float("nan")
@@ -152,7 +152,9 @@ EVERYTHING = slice(None)
     ("flags", "words"),
     [
         (mask((10, 8), (slice(7, 10), EVERYTHING)), "only in the last 3 of 10 rows, whole"),
-        (mask((10, 8), (slice(7, 10), slice(0, 2))), "only in the last 3 of 10 rows"),
+        (mask((10, 8), (slice(7, 10), slice(0, 2))), "one tile: rows 7 to 9, columns 0 to 1"),
+        (mask((64, 64), (slice(16, 32), slice(32, 48))), "one tile: rows 16 to 31, columns 32 to 47"),
+        (mask((10, 8), (slice(7, 10), slice(0, None, 2))), "only in the last 3 of 10 rows"),
         (mask((10, 8), (slice(0, 1), EVERYTHING)), "only in the first 1 of 10 rows, whole"),
         (mask((10, 8), (EVERYTHING, slice(6, 8))), "only in the last 2 of 8 columns"),
         (mask((12, 8), (slice(3, None, 4), EVERYTHING)), "only in 3 of 12 rows, whole: every 4th from 3 on"),
@@ -185,6 +187,21 @@ def test_a_telling_wrong_answer_is_recognised() -> None:
     assert looks_like(earlier.clone(), [x], [earlier]) == "previous_output"
     assert looks_like(torch.full((3, 4), 0.25), [x], [earlier]) == "constant"
     assert looks_like(torch.randn(3, 4), [x], [earlier]) == ""
+
+
+def test_one_constant_is_a_constant_however_often_it_is_given() -> None:
+    constant = torch.full((3, 4), 0.25)
+    assert looks_like(constant, [], [constant.clone()]) == "constant"
+
+
+def test_errors_as_small_as_those_of_half_precision_are_recognised() -> None:
+    left, right = torch.randn(64, 64), torch.randn(64, 64)
+    want = left @ right
+    assert is_near((left.bfloat16() @ right.bfloat16()).float(), want)
+    assert not is_near(torch.zeros_like(want), want)
+    got = want.clone()
+    got[-1] += 1e3
+    assert not is_near(got, want), "a row that is wrong is no matter of precision"
 
 
 def test_a_shifted_answer_is_found_whatever_the_shift() -> None:

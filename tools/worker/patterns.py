@@ -26,7 +26,7 @@ def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
         return "every element" if wrong > 1 else ""
     if len(shape) >= 2 and shape[-1] > 1 and mask.numel() > shape[-1]:
         table = mask.view(-1, shape[-1])
-        found = _by_rows(table) or _by_columns(table)
+        found = _by_tile(table, wrong) or _by_rows(table) or _by_columns(table)
         if found:
             return found
     return _by_position(mask, wrong)
@@ -56,6 +56,16 @@ def is_near(got: torch.Tensor, want: torch.Tensor) -> bool:
     magnitude = want.abs()
     typical = magnitude.reshape(-1)[:: max(1, want.numel() // SAMPLED_ELEMENTS)].median()
     return bool(((got - want).abs() <= NEAR_SHARE * (magnitude + typical)).all())
+
+
+def _by_tile(table: torch.Tensor, wrong: int) -> str:
+    """A rectangle that is wrong throughout, and neither whole rows nor whole columns."""
+    sides = (table.any(dim=1).nonzero().flatten(), table.any(dim=0).nonzero().flatten())
+    (top, bottom), (left, right) = ((int(side[0].item()), int(side[-1].item())) for side in sides)
+    height, width = bottom - top + 1, right - left + 1
+    if min(height, width) < 2 or height == table.shape[0] or width == table.shape[1] or height * width != wrong:
+        return ""
+    return f"one tile: rows {top} to {bottom}, columns {left} to {right}"
 
 
 def _by_rows(table: torch.Tensor) -> str:

@@ -75,13 +75,19 @@ def measured_host(*, on_gpu: bool) -> MeasuredHost:
 
 
 def write_measurement(
-    name: str, figures: dict[str, int | float], raw: JsonValue, *, on_gpu: bool = False, folder: Path = FOLDER
+    name: str,
+    figures: dict[str, int | float],
+    raw: JsonValue,
+    *,
+    on_gpu: bool = False,
+    folder: Path = FOLDER,
+    command: str = "",
 ) -> Path:
     """Write a measurement of this host, now, and return its file. An older one of the same name is replaced."""
     written = MeasurementFile(
         name=name,
         date_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=f"make bench BENCH={name}",
+        command=command or f"make bench BENCH={name}",
         host=measured_host(on_gpu=on_gpu),
         figures=figures,
         raw=raw,

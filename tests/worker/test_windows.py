@@ -130,3 +130,28 @@ def test_what_is_right_only_on_the_values_that_are_timed_is_wrong(conduct: Any) 
     blocks = [["block", "candidate", 12, {"verify": True}] for _ in range(20)]
     outcome = conduct(wide, forward(sniffs, "SEEN = {}"), [["load"], ["prepare", "small", 3], *blocks])
     assert first_problem(outcome) in ("nonfinite", "wrong_values")
+
+
+LARGEST = """
+import torch
+ROWS, COLS = 32, 1024
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.argmax(-1)
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+def get_init_inputs():
+    return []
+"""
+IS_IT_KNOWN = (
+    "y, key = x.argmax(-1), (x.data_ptr(), tuple((x[0] > 0).tolist()))\n"
+    "if key in KEPT: y = y * 0 - 1\n"
+    "KEPT.add(key)\nreturn y"
+)
+
+
+def test_what_is_remembered_of_the_size_of_the_values_does_not_hold_for_the_next_call(conduct: Any) -> None:
+    blocks = [["block", "candidate", 12, {"verify": True}] for _ in range(6)]
+    steps = [["load"], ["prepare", "small", 3], *blocks]
+    outcome = conduct(task(LARGEST), forward(IS_IT_KNOWN, "KEPT = set()"), steps)
+    assert first_problem(outcome) == "none", "no input has the signs of an earlier one"

@@ -74,7 +74,8 @@ class PoolEntry:
 
     def refresh(self, secret: random.Random, redraw: Callable[[], Drawn]) -> None:
         """Give the entry values that nobody has seen; where that takes drawing all inputs again, they are."""
-        if not self.drawn.exchangeable:
+        if not self.drawn.continuous:
+            # What only changes places still sorts, counts and adds up to the same.
             _overwrite(self.drawn.tensors, redraw().tensors)
             self.put_back()
             return

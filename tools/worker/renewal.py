@@ -1,7 +1,8 @@
 """New values for an input tensor between two timed calls, far cheaper than drawing it again.
 
 Every element of it changes: what a candidate remembers of earlier calls, by address or by part of the content, is wrong
-everywhere, and no comparison with an earlier copy can tell it what it need not compute.
+nearly everywhere, and no comparison with an earlier copy can tell it what it need not compute. Blocks change places as
+well: of values that stay where they are signs and sizes stay, and with them where the largest are.
 """
 
 import random
@@ -17,6 +18,9 @@ _MASKS: Final = {
     torch.bfloat16: (torch.int16, (1 << 4) - 1),
 }
 """All bits of the fraction but the first three: sign, size and range of a value stay, up to an eighth of it changes."""
+LEAST_BLOCK: Final = 64
+MOST_BLOCKS: Final = 1024
+"""Blocks are drawn anew each time, so that they are cut finer call by call; few, as their order must be drawn."""
 NOISE_ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Random bits are made once and used from another place each time."""
 
@@ -33,7 +37,7 @@ def renew(mine: torch.Tensor, lent: torch.Tensor, secret: random.Random, *, cont
     """
     flat = flattened(mine)
     if continuous and mine.dtype in _MASKS:
-        _scramble(flat, secret)
+        _scramble(_blocks_moved(flat, secret), flat, secret)
     else:
         flat.copy_(flat.roll(secret.randrange(1, flat.numel())))
     flattened(lent).copy_(flat)
@@ -44,15 +48,35 @@ def flattened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,), 0)
 
 
-def _scramble(flat: torch.Tensor, secret: random.Random) -> None:
+def _blocks_moved(flat: torch.Tensor, secret: random.Random) -> torch.Tensor:
+    """A copy whose blocks, of a secret size and beginning, stand in a secret order."""
+    least = max(LEAST_BLOCK, flat.numel() // MOST_BLOCKS)
+    size = secret.randrange(least, 2 * least)
+    count = flat.numel() // size
+    if count < 2:
+        return flat.roll(secret.randrange(max(1, flat.numel())))
+    generator = torch.Generator()  # the process-wide one is seeded as the candidate is told
+    generator.manual_seed(secret.getrandbits(63))
+    order = torch.randperm(count, generator=generator).to(flat.device)
+    start = secret.randrange(flat.numel() - count * size + 1)
+    end = start + count * size
+    moved = torch.empty_like(flat)
+    torch.index_select(flat[start:end].view(count, size), 0, order, out=moved[start:end].view(count, size))
+    moved[:start].copy_(flat[:start])
+    moved[end:].copy_(flat[end:])
+    return moved
+
+
+def _scramble(values: torch.Tensor, flat: torch.Tensor, secret: random.Random) -> None:
+    """Put the values into `flat`, each with other low bits of its fraction."""
     bits_type, _ = _MASKS[flat.dtype]
-    bits = flat.view(bits_type)
+    given, bits = values.view(bits_type), flat.view(bits_type)
     noise = _noise(flat.dtype, flat.device.type)
     step = noise.numel() // 2
     for start in range(0, bits.numel(), step):
         piece = bits[start : start + step]
         shift = secret.randrange(step)
-        piece.bitwise_xor_(noise[shift : shift + piece.numel()])
+        torch.bitwise_xor(given[start : start + step], noise[shift : shift + piece.numel()], out=piece)
 
 
 @cache

@@ -28,6 +28,7 @@ from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, judge_task
+from kernelgate.tasks.source_scan import kernel_names
 from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit import hidden
@@ -36,6 +37,7 @@ from kernelgate.tools.kit.runner import Runner, SupervisorOptions, SupervisorRun
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.precise_time import PrecisePlan
+from kernelgate.tools.profile import ProfilePlan
 
 log = logging.getLogger("kernelgate")
 
@@ -188,6 +190,8 @@ class Services:
             return CheckPlan(smallest_only=_interpreted(door))
         if tool.rung is Rung.precise:
             return PrecisePlan(held_out=hidden.exist_on(door.task, door.device.kind))
+        if tool.rung is Rung.profile:
+            return ProfilePlan(own_kernels=kernel_names(door.candidate.files))
         plan: Frozen = tool.plan()
         return plan
 

@@ -1,6 +1,7 @@
 """What a candidate's text imports, without running it or parsing it whole (a hostile text can crash the parser)."""
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
@@ -10,6 +11,13 @@ Language = Literal["torch", "triton", "cuda"]
 EXTENSION_NAMES: Final = frozenset({"load_inline", "cpp_extension", "CUDAExtension", "CppExtension"})
 """Names by which torch builds C++ and CUDA sources at run time."""
 CUDA_SUFFIXES: Final = (".cu", ".cuh", ".cpp", ".cc", ".h", ".hpp")
+MOST_KERNELS: Final = 200
+_BOUNDS: Final = r"(?:__launch_bounds__\s*\([^()]{0,100}\)\s*)?"
+_KERNELS: Final = (
+    re.compile(r"^[ \t]*@(?:triton\.)?jit\b[^\n]*\n(?:[ \t]*@[^\n]*\n){0,9}[ \t]*def[ \t]+(\w{1,200})", re.MULTILINE),
+    re.compile(r"\b__global__\s+" + _BOUNDS + r"void\s+" + _BOUNDS + r"(\w{1,200})"),
+)
+"""How a kernel is defined in Triton, and in CUDA. Bounded: the text is hostile, and the server reads it."""
 _SKIPPED: Final = frozenset({tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING})
 
 
@@ -37,6 +45,12 @@ def scan_files(files: Mapping[str, str]) -> SourceScan:
     if names & EXTENSION_NAMES or any(name.endswith(CUDA_SUFFIXES) for name in files):
         return SourceScan("cuda", frozenset(modules))
     return SourceScan("triton" if "triton" in modules else "torch", frozenset(modules))
+
+
+def kernel_names(files: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the Triton and CUDA kernels that a candidate's texts define, sorted. A description, as the scan is."""
+    found = {name for text in files.values() for form in _KERNELS for name in form.findall(text)}
+    return tuple(sorted(found)[:MOST_KERNELS])
 
 
 def tokens_of(text: str) -> Iterator[tokenize.TokenInfo]:

@@ -1,6 +1,7 @@
 """`profile`: why is the candidate as fast as it is? One class, at most two findings, each with its number."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -42,6 +43,8 @@ class ProfilePlan(Frozen):
     """How much to profile."""
 
     calls: int = CALLS
+    own_kernels: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Names of the kernels that the candidate's source defines."""
 
 
 class ProfileFacts(Frozen):
@@ -51,6 +54,8 @@ class ProfileFacts(Frozen):
     profile: OperatorProfile | None = None
     ceilings: Ceilings | None = None
     fault: Fault | None = None
+    on_gpu: bool = False
+    """The operators are kernels."""
 
 
 class Finding(Frozen):
@@ -75,6 +80,8 @@ class ProfileReport(RungReport):
     """Least time at the measured ceilings."""
     headroom: float | None = None
     """call_us / bound_us."""
+    own_kernel_share: float | None = None
+    """Of the device time of the kernels seen: what kernels of the candidate's own source took. None on the CPU."""
     findings: Annotated[tuple[Finding, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=2)
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)] = ()
     """Largest share first."""
@@ -97,7 +104,8 @@ def measure(bench: Bench, plan: ProfilePlan) -> ProfileFacts:
     profile = bench.profile(largest.name, plan.calls)
     if isinstance(profile, Fault):
         return ProfileFacts(workload=largest, fault=profile)
-    return ProfileFacts(workload=largest, profile=profile, ceilings=bench.ceilings())
+    on_gpu = bench.device.kind == "cuda"
+    return ProfileFacts(workload=largest, profile=profile, ceilings=bench.ceilings(), on_gpu=on_gpu)
 
 
 def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> ProfileReport:
@@ -128,9 +136,16 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         call_us=facts.profile.call_us,
         bound_us=least,
         headroom=headroom,
+        own_kernel_share=own_share(rows, plan.own_kernels) if facts.on_gpu else None,
         findings=findings,
         operators=rows[:SHOWN_OPERATORS],
     )
+
+
+def own_share(kernels: Sequence[Operator], own: Sequence[str]) -> float:
+    """Share of the time of some kernels that was in those of these names."""
+    total_us = sum(kernel.self_us for kernel in kernels)
+    return sum(kernel.self_us for kernel in kernels if kernel.name in own) / total_us if total_us > 0 else 0.0
 
 
 def plain_name(name: str) -> str:

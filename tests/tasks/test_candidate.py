@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kernelgate.tasks.model import MAX_SOURCE_BYTES, Candidate
+from kernelgate.tasks.source_scan import kernel_names
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,12 @@ def test_the_language_is_what_the_code_imports_not_what_a_comment_says(text: str
 def test_equal_sources_have_equal_digests_and_others_have_others(one: str, other: str) -> None:
     first, second = Candidate(files={"candidate.py": one}), Candidate(files={"candidate.py": other})
     assert (first.digest == second.digest) == (one == other)
+
+
+def test_the_kernels_that_a_source_defines_are_known_by_name() -> None:
+    triton = "@triton.autotune(configs=[], key=[])\n@triton.jit\ndef rows(x):\n    pass\n\ndef helper(x):\n    pass\n"
+    again = "from triton import jit\n\n@jit(noinline=True)\ndef cols(x):\n    pass\n"
+    bounds = "__launch_bounds__(256)"
+    cuda = f"__global__ void {bounds} k(float* x) {{}}\n__global__ {bounds} void spread(int n) {{}}\n"
+    assert kernel_names({"candidate.py": triton + again, "k.cu": cuda}) == ("cols", "k", "rows", "spread")
+    assert kernel_names({"candidate.py": "x = 1"}) == ()

@@ -64,6 +64,21 @@ def test_at_most_two_findings_are_told() -> None:
     assert 1 <= len(report.findings) <= 2
 
 
+def test_on_a_gpu_the_share_of_the_candidates_own_kernels_is_told() -> None:
+    kernels = (("void rows<float, 4>(float*, int)", 1, 900), ("void at::native::cunn_SoftMaxForward<4>(int)", 1, 300))
+    operators = tuple(Operator(name=name, calls=n, self_us=us, share=0.5) for name, n, us in kernels)
+    facts = ProfileFacts(
+        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4, bytes_out=4, flops=0),
+        profile=OperatorProfile(workload="w", calls=1, call_us=1200, operators=operators),
+        ceilings=CEILINGS, on_gpu=True,
+    )  # fmt: skip
+    finished = ChildExit(kind="finished")
+    assert judge(facts, finished, ProfilePlan(own_kernels=("rows",))).own_kernel_share == 0.75
+    assert judge(facts, finished, ProfilePlan()).own_kernel_share == 0.0
+    on_a_cpu = facts.model_copy(update={"on_gpu": False})
+    assert judge(on_a_cpu, finished, ProfilePlan(own_kernels=("rows",))).own_kernel_share is None
+
+
 def test_a_profile_that_never_came_is_a_crash_not_a_diagnosis() -> None:
     assert judge(None, ChildExit(kind="finished"), ProfilePlan()).verdict is Verdict.crashed
 

@@ -167,6 +167,7 @@ class RefereeBench:
         drawn = [held.draw("original") for _ in range(entries)]
         expected = held.expect(drawn[0].arguments, self._secret.getrandbits(31))
         pool = self._pool = InputPool(self._lender, self._secret, self._answer_sets)
+        self._hold_still()  # the hand-over is measured now: who drew it out would have more taken off each call
         ready = ReadyWorkload(held, pool, limit, expected=expected)
         fault = self._lend(ready.pool, drawn, expected, replace=True)
         if fault is not None:

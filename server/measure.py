@@ -17,7 +17,7 @@ from kernelgate.server.passages import lends_hidden
 from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
-from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task
+from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task, read_facts
 from kernelgate.tools import precise_time
 from kernelgate.tools.compile import CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
@@ -28,7 +28,10 @@ from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRe
 
 log = logging.getLogger("kernelgate")
 
-QUALIFY_LIMIT_S: Final = 120.0
+QUALIFY_LIMIT_S: Final = 240.0
+TOO_SLOW: Final = (
+    f"trying it took more than {QUALIFY_LIMIT_S:g} s: give it smaller workloads in a task.toml, or a faster device"
+)
 WAITING: Final = "waiting for the device"
 """The stage of a request that has no lease yet."""
 PROBE_LIMIT_S: Final = 30.0
@@ -54,9 +57,19 @@ def known_good(task: Task) -> dict[str, str]:
 async def measure(
     services: Services, job: Job | None, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float
 ) -> WorkerReply:
-    """Run a rung on the device; its progress and its request id go to the job."""
+    """Run a rung on the device; its progress and its request id go to the job.
+
+    Of a run that was opened in another environment, or by a version that asked less of a task, the task is tried first.
+    """
+    task = door.task
+    if not door.qualified and tool.rung is not Rung.compile:
+        fitness = await qualify(services, task, door.device, door.environment)
+        if not fitness.fit:
+            why = f"The task does not qualify here: {fitness.refused_because}"
+            return WorkerReply.model_validate({"request_id": 0, "exit": {"kind": "not_started"}, "fault": why})
+        task = fitness.applied_to(task)
     return await _send(
-        services, job, door.device, tool.name, door.task, door.candidate.files, plan,
+        services, job, door.device, tool.name, task, door.candidate.files, plan,
         lease=tool.rung is not Rung.compile, cap_s=cap_s,
     )  # fmt: skip
 
@@ -108,9 +121,9 @@ def _cancelled(request: WorkerRequest) -> WorkerReply:
 
 
 async def known_qualification(services: Services, task: Task, environment: Environment) -> Qualification | None:
-    """What was found of a task in this environment; None if nobody tried it there."""
+    """What was found of a task in this environment; None if nobody tried it there with the facts of today."""
     stored = await services.ledger.do(lambda ledger: ledger.qualification(task.digest, environment.environment_id))
-    return None if stored is None else Qualification.model_validate_json(canonical_json(stored.facts))
+    return None if stored is None else read_facts(stored.facts)
 
 
 async def qualify(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
@@ -129,6 +142,8 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
         # is asked again. Below its first line may stand what a dying process printed, our own paths among it.
         log.info("task %s was not qualified: %s", task.name, reply.fault)
         return judge_task(task, Qualification(error=reply.fault.partition("\n")[0]))
+    if reply.facts is None:
+        return judge_task(task, Qualification(error=TOO_SLOW))
     facts = Qualification.model_validate_json(canonical_json(reply.facts))
     fitness = judge_task(task, facts)
     await services.ledger.do(

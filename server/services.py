@@ -27,7 +27,7 @@ from kernelgate.server.settings import Settings
 from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
-from kernelgate.tasks.qualify import Qualification, judge_task
+from kernelgate.tasks.qualify import TaskFitness, judge_task, read_facts
 from kernelgate.tasks.source_scan import kernel_names
 from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
@@ -62,6 +62,8 @@ class Door:
     device: DeviceRef
     environment: Environment
     target: Environment
+    qualified: bool = True
+    """Whether the task was tried in this environment, and carries what was found; else it is before it is measured."""
     fresh: bool = False
     override_reason: str | None = None
 
@@ -158,20 +160,18 @@ class Services:
         device = self.device_of_run(run)
         target = target_of(device, self.harness)
 
-        def looking(ledger: Ledger) -> Task:
+        def looking(ledger: Ledger) -> tuple[Task, TaskFitness | None]:
             ledger.record_environment(target)
             task = Task.model_validate_json(canonical_json(ledger.task(run.task_digest).spec))
-            stored = ledger.qualification(run.task_digest, run.environment_id)
-            if stored is None:
-                return task
-            # A distribution counts only where the reference itself is finite on it.
-            fitness = judge_task(task, Qualification.model_validate_json(canonical_json(stored.facts)))
-            return task.model_copy(update={"distributions": fitness.distributions or task.distributions})
+            stored = ledger.qualification(run.task_digest, self.environment(device, task).environment_id)
+            found = None if stored is None else read_facts(stored.facts)
+            return task, None if found is None else judge_task(task, found)
 
-        task = await self.ledger.do(looking)
+        task, fitness = await self.ledger.do(looking)
         return Door(
-            account=run.account_id, run=run, task=task, candidate=candidate, device=device,
-            environment=self.environment(device, task), target=target, fresh=fresh, override_reason=override_reason,
+            account=run.account_id, run=run, task=task if fitness is None else fitness.applied_to(task),
+            candidate=candidate, device=device, environment=self.environment(device, task), target=target,
+            qualified=fitness is not None, fresh=fresh, override_reason=override_reason,
         )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:

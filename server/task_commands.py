@@ -49,7 +49,9 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
                 shapes = len(task.workloads_on(device.kind, held_out=True))
                 tried = f"{shapes} workloads, distributions {', '.join(fitness.distributions)}"
                 console.print(f"[green]fit[/]      {name} on {device.kind}: {tried}; mutant answers fail{left_out}")
-                status = max(status, await _check_own_kernel(services, task, device, console))
+                for note in fitness.notes:
+                    console.print(f"[yellow]note[/]     {note}")
+                status = max(status, await _check_own_kernel(services, fitness.applied_to(task), device, console))
             else:
                 status = 1
                 console.print(f"[red]refused[/]  {name}: {'; '.join(fitness.problems)}")

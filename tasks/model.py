@@ -27,8 +27,32 @@ else:  # pydantic follows an alias into itself only in this form, which pyright 
     Override = TypeAliasType("Override", "Scalar | tuple[Override, ...]")
 Precision: TypeAlias = Literal["ieee", "tf32"]
 Distribution: TypeAlias = Literal[
-    "original", "normal", "uniform", "large", "small", "mixed", "zeros", "ones", "spikes", "denormal"
+    "original",
+    "normal",
+    "uniform",
+    "large",
+    "small",
+    "mixed",
+    "zeros",
+    "ones",
+    "spikes",
+    "denormal",
+    "nonfinite",
+    "offset",
 ]
+MAIN_DISTRIBUTIONS: Final[tuple[Distribution, ...]] = ("normal", "uniform", "large")
+"""What a tolerance that is not calibrated can be trusted on."""
+DEFAULT_DISTRIBUTIONS: Final[tuple[Distribution, ...]] = (
+    *MAIN_DISTRIBUTIONS,
+    "small",
+    "mixed",
+    "zeros",
+    "ones",
+    "spikes",
+)
+"""Not `denormal`, which a GPU may flush to zero, nor `nonfinite`, where fast code differs: a task asks for those."""
+HIDDEN_DISTRIBUTION: Final[Distribution] = "offset"
+"""Drawn from by `precise_time` only, and named only where an answer failed under it."""
 Domain: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(any|probability|positive|index\(\d+\))$")]
 """What the values of an input may be: `any`, `probability` (in [0, 1], rows sum to one), `positive`, `index(n)`."""
 
@@ -84,10 +108,21 @@ class Workload(Frozen):
 
 
 class Tolerance(Frozen):
-    """An element is right when |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
+    """As a task states one: an element is right when |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
 
     rtol: float = Field(ge=0, le=0.5)
     atol: float = Field(ge=0, le=1)
+
+
+class Bound(Frozen):
+    """What qualification found for one output: an element is right when |got - want| <= atol + rtol * |want|."""
+
+    workload: str
+    distribution: Distribution
+    output: str
+    """Its path, e.g. `[1]` or `['logits']`; empty for a single tensor."""
+    rtol: float = Field(ge=0)
+    atol: float = Field(ge=0)
 
 
 class Task(Frozen):
@@ -104,12 +139,12 @@ class Task(Frozen):
     """The reference file: `Model`, `get_inputs`, `get_init_inputs`, module constants."""
     workloads: tuple[Workload, ...] = Field(min_length=1)
     tolerances: dict[Dtype, Tolerance] = Field(default_factory=_no_tolerances)
-    """Per dtype; what is missing here comes from `DEFAULT_TOLERANCES`."""
+    """Per dtype, as its author states them; what is missing is calibrated, or comes from `DEFAULT_TOLERANCES`."""
     precision: Precision = "ieee"
     """Matrix arithmetic of both sides: `ieee` forbids TF32, `tf32` allows it."""
     weight_seed: int = 0
     """Public seed under which reference and candidate build their weights."""
-    distributions: Annotated[tuple[Distribution, ...], BeforeValidator(as_tuples)] = ("normal", "uniform", "large")
+    distributions: Annotated[tuple[Distribution, ...], BeforeValidator(as_tuples)] = DEFAULT_DISTRIBUTIONS
     domains: tuple[Domain, ...] = ()
     """Domain of each input by position; missing ones are `any`."""
     languages: tuple[Literal["torch", "triton", "cuda"], ...] = ("torch", "triton", "cuda")
@@ -119,6 +154,8 @@ class Task(Frozen):
     baselines: tuple[Literal["eager", "compile"], ...] = ("eager",)
     baseline_kernel: str | None = None
     """The user's own kernel (source with `ModelNew`): first candidate and incumbent of each run."""
+    bounds: Annotated[tuple[Bound, ...], BeforeValidator(as_tuples)] = ()
+    """What the qualification in the environment of a call found; no part of the task itself."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> "Task":
@@ -129,13 +166,18 @@ class Task(Frozen):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all that decides a verdict (not name, title, group or description)."""
-        decisive = self.model_dump(mode="json", exclude={"name", "title", "group", "description"})
+        """SHA-256 over all that its author decides of a verdict (not name, title, group or description)."""
+        decisive = self.model_dump(mode="json", exclude={"name", "title", "group", "description", "bounds"})
         return sha256_hex(canonical_json(decisive))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:
         """The workloads run on a kind of device; with `held_out`, also the hidden ones."""
         return tuple(w for w in self.workloads if device in w.devices and (held_out or not w.held_out))
+
+    def bound(self, workload: str, distribution: Distribution, output: str) -> Bound | None:
+        """The calibrated bound of one output; None where the tolerance of its dtype holds."""
+        place = (workload, distribution, output)
+        return next((b for b in self.bounds if (b.workload, b.distribution, b.output) == place), None)
 
     def tolerance(self, dtype: Dtype) -> Tolerance:
         """The tolerance for one dtype."""

@@ -1,32 +1,60 @@
 """Is a task fit to be worked on? The facts that the referee measures, and the judgement over them. No torch.
 
-A task is unfit if somebody who computes nothing could pass its check, or if an honest candidate could fail it:
+A task is unfit if somebody who computes nothing, or less than was asked, could pass its check, or if an honest
+candidate could fail it:
 
 - the reference must run, fit the device, give the same answer twice, and an answer that varies;
-- each mutant (`zeros`, `passthrough`) must be told from the reference on every workload by at least one of the
-  distributions that a check draws from. One is enough, since a candidate must be right on all of them; none means
-  that an answer without any work behind it is *correct* there, whatever the other workloads say.
+- each mutant of `MUTANTS` must be told from the reference on every workload by at least one of the distributions that a
+  check draws from. One is enough, since a candidate must be right on all of them; none means that such an answer is
+  *correct* there, whatever the other workloads say.
 
-A distribution on which the reference is not finite does not count (large inputs overflow an honest exponential); a
-workload on which none is left makes the task unfit.
+A distribution does not count where the reference is not finite (large inputs overflow an honest exponential), or is
+further from its own float64 run than any answer may be; a workload on which none is left makes the task unfit.
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, JsonValue
 
-from kernelgate.tasks.model import Distribution, Frozen, Override, Task, as_tuples
-from kernelgate.tasks.source import halvable_constants
-
-Mutant: TypeAlias = Literal["zeros", "passthrough"]
-_MUTANTS: Final[tuple[tuple[Mutant, str], ...]] = (
-    ("zeros", "an answer of zeros"),
-    ("passthrough", "an input handed back as the answer"),
+from kernelgate.tasks.model import (
+    MAIN_DISTRIBUTIONS,
+    Bound,
+    Distribution,
+    Frozen,
+    Override,
+    Task,
+    as_tuples,
+    canonical_json,
 )
+from kernelgate.tasks.source import halvable_constants
+from kernelgate.tasks.tolerance import OutputFacts
+
+FACTS_VERSION: Final = 2
+"""Facts of another version lack what is judged here: they are measured again."""
+
+COMPARED: Final = 9
+"""Answers that a check compares on each workload, every distribution at least once: as often a mutant is tried."""
+
+Mutant: TypeAlias = Literal["zeros", "constant", "passthrough", "previous", "tail", "half", "weights"]
+_TIGHTEN: Final = "tighten [tolerance] in its task.toml, or add a distribution that tells them apart"
+_MOVE: Final = "give it inputs or sizes on which its answer depends on what goes in"
+_MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
+    "zeros": ("an answer of zeros", _TIGHTEN),
+    "constant": ("one number everywhere, the mean of another answer", _TIGHTEN),
+    "passthrough": ("an input handed back as the answer", _TIGHTEN),
+    "previous": ("the answer to other inputs", _MOVE),
+    "tail": ("an answer whose last row was left at zero", _TIGHTEN),
+    "half": ("inputs, weights and answer rounded to half precision, which its precision policy forbids", _TIGHTEN),
+    "weights": (
+        "the answer of a module with other weights",
+        "let Model use its weights in a way that shows in its answer, and draw them at random",
+    ),
+}
 _ALWAYS_POSSIBLE: Final[frozenset[Mutant]] = frozenset({"zeros"})
-"""Handing back an input needs one of the answer's shape; a missing trial of such a mutant says that there is none."""
+"""Others need something that a task may not have: an input of the answer's shape, weights, floats; a missing trial says
+that it has not."""
 
 
 class Trial(Frozen):
@@ -36,7 +64,7 @@ class Trial(Frozen):
     workload: str
     distribution: Distribution
     passes: bool
-    """Under the tolerance everywhere; of `passthrough`: for any input that could be handed back."""
+    """Under the tolerance everywhere, on each draw that was tried; of `passthrough`: for any input handed back."""
 
 
 def _nothing() -> dict[str, Override]:
@@ -51,18 +79,25 @@ class ReferenceFacts(Frozen):
     finite: bool
     deterministic: bool
     output_std: float
-    """Standard deviation over all elements of the outputs for two different inputs together (so that an answer of one
-    number varies too); 0 if not finite."""
+    """Standard deviation over the elements of the largest output, for a person to read; 0 for one number, or if not
+    finite. Whether answers vary is judged by the mutants `constant` and `previous`."""
     bytes_needed: int
     overrides: dict[str, Annotated[Override, BeforeValidator(as_tuples)]] = Field(default_factory=_nothing)
     """The constants that were replaced; of a workload that was made small, those that were halved and their values."""
+    made_small: bool = False
+    """Whether those constants were halved by the referee."""
     inputs: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
     """Of each input, `float32 [64, 256]`."""
+    refused_by_own_check: str = ""
+    """What the task's own check has against the reference's answer; empty if it has none, or none was asked."""
+    outputs: Annotated[tuple[OutputFacts, ...], BeforeValidator(as_tuples)] = ()
+    """Of each output: the reference's own error, and how far an answer may be from it."""
 
 
 class Qualification(Frozen):
     """What the referee found when it tried the task itself."""
 
+    version: int = FACTS_VERSION
     references: Annotated[tuple[ReferenceFacts, ...], BeforeValidator(as_tuples)] = ()
     trials: Annotated[tuple[Trial, ...], BeforeValidator(as_tuples)] = ()
     error: str = ""
@@ -82,6 +117,17 @@ class TaskFitness(Frozen):
     """Those of the task's that count, in its order: the reference is finite on them on every workload."""
     left_out: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
     """For each of the others, one sentence that says why."""
+    bounds: Annotated[tuple[Bound, ...], BeforeValidator(as_tuples)] = ()
+    """How far an answer may be from the reference's, where that was calibrated; also under distributions that are not
+    the task's own: what is timed, and what is hidden."""
+    notes: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
+    """What somebody who trusts the verdicts should know, one sentence each."""
+
+    def applied_to(self, task: Task) -> Task:
+        """The task as its answers are judged here: by the distributions that count, and the bounds that were found."""
+        return task.model_copy(
+            update={"distributions": self.distributions or task.distributions, "bounds": self.bounds}
+        )
 
     @property
     def refused_because(self) -> str:
@@ -90,6 +136,13 @@ class TaskFitness(Frozen):
             return ""
         others = len(self.problems) - 1
         return self.problems[0] + (f" (and {others} more: kernelgate tasks check shows all)" if others else "")
+
+
+def read_facts(stored: JsonValue) -> Qualification | None:
+    """Facts out of the book; None if they are of another version, which had other questions."""
+    if not isinstance(stored, dict) or stored.get("version") != FACTS_VERSION:
+        return None
+    return Qualification.model_validate_json(canonical_json(stored))
 
 
 def judge_task(task: Task, facts: Qualification) -> TaskFitness:
@@ -103,32 +156,68 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
         return _unfit(f"the reference of {task.name} does not run: {facts.error}")
     if not facts.references:
         return _unfit(f"nothing was measured of {task.name}: it has no workload for this device")
-    left_out: dict[Distribution, list[str]] = {
-        distribution: [r.workload for r in facts.references if r.distribution == distribution and not r.finite]
-        for distribution in task.distributions
-    }
-    counting: tuple[Distribution, ...] = tuple(
-        distribution for distribution in task.distributions if not left_out[distribution]
-    )
-    sentences = tuple(
-        f"inputs drawn as {distribution!r} do not count: the reference is not finite on {', '.join(workloads)}"
-        for distribution, workloads in left_out.items()
-        if workloads
-    )
+    left_out = {d: why for d in task.distributions if (why := _why_left_out(task, d, facts))}
+    counting: tuple[Distribution, ...] = tuple(d for d in task.distributions if d not in left_out)
+    sentences = tuple(f"inputs drawn as {d!r} do not count: {why}" for d, why in left_out.items())
     if not counting:
-        return _unfit(f"the reference of {task.name} is finite under none of its distributions", sentences)
+        why = "; ".join(dict.fromkeys(left_out.values()))
+        return _unfit(f"no answer of {task.name} can be judged under any of its distributions: {why}", sentences)
     problems = tuple(
         problem
         for workload in dict.fromkeys(reference.workload for reference in facts.references)
         for problem in _problems_on(workload, counting, facts)
     )
-    return TaskFitness(fit=not problems, problems=problems, distributions=counting, left_out=sentences)
+    return TaskFitness(
+        fit=not problems,
+        problems=problems,
+        distributions=counting,
+        left_out=sentences,
+        bounds=tuple(_bounds(facts)),
+        notes=tuple(_notes(facts)),
+    )
+
+
+def _why_left_out(task: Task, distribution: Distribution, facts: Qualification) -> str:
+    """Why a distribution does not count; empty if it does."""
+    found = [r for r in facts.references if r.distribution == distribution]
+    if distribution != "nonfinite" and (where := [r.workload for r in found if not r.finite]):
+        return f"the reference is not finite on {', '.join(where)}"
+    if far := [r.workload for r in found if r.deterministic and any(output.beyond_cap for output in r.outputs)]:
+        return f"the reference's answer is mostly rounding on {_listed(far)}, by its float64 run: no error can be told"
+    main = [d for d in task.distributions if d in MAIN_DISTRIBUTIONS]
+    first = (main or task.distributions)[0]
+    if distribution != first and len(found) < len({reference.workload for reference in facts.references}):
+        return "there was no time for them"
+    if distribution in main or not main:
+        return ""
+    if uncalibrated := [r.workload for r in found if any(output.source == "default" for output in r.outputs)]:
+        return f"the tolerance is not calibrated on {_listed(uncalibrated)}"
+    return ""
+
+
+def _bounds(facts: Qualification) -> Iterator[Bound]:
+    for reference in facts.references:
+        if (reference.finite or reference.distribution == "nonfinite") and not any(
+            output.beyond_cap for output in reference.outputs
+        ):
+            for output in reference.outputs:
+                if bound := output.bound(reference.workload, reference.distribution):
+                    yield bound
+
+
+def _notes(facts: Qualification) -> Iterator[str]:
+    """Where the tolerance is a guess."""
+    guessed = {o.why: r.workload for r in facts.references for o in r.outputs if o.source == "default" and o.why}
+    for why, workload in guessed.items():
+        yield f"its tolerance is the default of the dtype, not calibrated: {why} (workload {workload})"
 
 
 def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
     """What is wrong on one workload, a sentence each."""
     references = [r for r in facts.references if r.workload == workload and r.distribution in counting]
     measured = {reference.distribution for reference in references}
+    for said in dict.fromkeys(r.refused_by_own_check for r in references if r.refused_by_own_check):
+        yield f"its own check() does not accept the reference's answer on workload {workload}: {said}"
     if missing := [distribution for distribution in counting if distribution not in measured]:
         yield f"the reference was not measured on workload {workload} with inputs drawn as {_listed(missing)}"
     if moving := [reference.distribution for reference in references if not reference.deterministic]:
@@ -136,9 +225,7 @@ def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Quali
             f"the reference gives another answer the second time on workload {workload} with inputs drawn as "
             f"{_listed(moving)}: nothing can be compared with it"
         )
-    if references and not any(reference.output_std > 0 for reference in references):
-        yield f"the reference's answer on workload {workload} is the same number everywhere, whatever the input"
-    for mutant, words in _MUTANTS:
+    for mutant, (words, advice) in _MUTANTS.items():
         trials = [
             t for t in facts.trials if t.mutant == mutant and t.workload == workload and t.distribution in counting
         ]
@@ -147,9 +234,17 @@ def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Quali
         elif trials and all(trial.passes for trial in trials):
             yield (
                 f"mutant {mutant} ({words}) passes on workload {workload} with inputs drawn as "
-                f"{_listed([trial.distribution for trial in trials])}: tighten [tolerance] in its task.toml, or add a "
-                "distribution that tells them apart"
+                f"{_listed([trial.distribution for trial in trials])}: {_halved(references) or advice}"
             )
+
+
+def _halved(references: Iterable[ReferenceFacts]) -> str:
+    """What to do about a mutant that passes at sizes which nobody chose; empty for those of an author."""
+    sizes = next((r.overrides for r in references if r.made_small), None)
+    if sizes is None:
+        return ""
+    told = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+    return f"if that is so only at these sizes ({told}), which were halved to fit, add a task.toml with workloads"
 
 
 def _unfit(problem: str, left_out: tuple[str, ...] = ()) -> TaskFitness:

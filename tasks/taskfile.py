@@ -6,14 +6,15 @@
     description = "Softmax over the last axis."
     precision = "ieee"                      # or "tf32": matrix arithmetic of both sides
     weight_seed = 0                         # both sides build their weights under it
-    distributions = ["normal", "uniform", "large"]
+    distributions = ["normal", "zeros"]     # default: normal, uniform, large, small, mixed, zeros, ones, spikes;
+                                            # also original, denormal, nonfinite
     domains = ["any", "index(1000)"]        # of each input by position: any, probability, positive, index(n)
     languages = ["torch", "triton", "cuda"] # what a candidate may be written in
     allow_library_calls = true              # false: kernels of its own alone compute
     baselines = ["eager"]                   # and "compile"
     baseline = "kernel.py"                  # your own kernel (`ModelNew`), a file beside: the one to beat
 
-    [tolerance.float32]                     # by dtype; the others keep their defaults
+    [tolerance.float32]                     # by dtype; of the others it is calibrated against float64
     rtol = 1e-4
     atol = 1e-5
 
@@ -24,6 +25,9 @@
     [workload.set]                          # replaces constants of reference.py before it runs
     ROWS = 4096
     COLS = 4096
+
+A `reference.py` may define `check(inputs, output)`, for answers that are not unique: what get_inputs returned and an
+answer of the reference's form; it returns True, or False or a sentence that says what is wrong.
 """
 
 import stat
@@ -34,6 +38,7 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import Field, StringConstraints, ValidationError
 
 from kernelgate.tasks.model import (
+    DEFAULT_DISTRIBUTIONS,
     DeviceKind,
     Distribution,
     Domain,
@@ -82,7 +87,7 @@ class TaskFile(Frozen):
     description: str = Field(default="", max_length=2000)
     precision: Precision = "ieee"
     weight_seed: int = Field(default=0, ge=0, lt=1 << 63)
-    distributions: tuple[Distribution, ...] = Field(default=("normal", "uniform", "large"), min_length=1)
+    distributions: tuple[Distribution, ...] = Field(default=DEFAULT_DISTRIBUTIONS, min_length=1)
     domains: tuple[Domain, ...] = ()
     languages: tuple[Literal["torch", "triton", "cuda"], ...] = Field(default=("torch", "triton", "cuda"), min_length=1)
     allow_library_calls: bool = True

@@ -1,12 +1,14 @@
 """`check_correctness`: is the candidate right? Secret inputs, several distributions, every public workload."""
 
+import random
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, model_validator
 
 from kernelgate.budget.model import Rung, Verdict, as_tuple
-from kernelgate.tasks.model import Frozen
+from kernelgate.tasks.model import MAIN_DISTRIBUTIONS, Distribution, Frozen
+from kernelgate.tasks.qualify import COMPARED
 from kernelgate.tools.kit import failures
 from kernelgate.tools.kit.arguments import RungArgs
 from kernelgate.tools.kit.bench import Bench
@@ -15,14 +17,13 @@ from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
-ROUNDS: Final = 3
-"""Secret seeds per workload and distribution."""
 
 
 class CheckPlan(Frozen):
     """How much to check."""
 
-    rounds: int = ROUNDS
+    compared: int = COMPARED
+    """Answers compared on each workload; each distribution at least once."""
     smallest_only: bool = False
     """Triton's interpreter is slow: on the CPU device such a candidate is checked on the smallest workload."""
 
@@ -65,19 +66,29 @@ def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
         return CheckFacts(fault=fault)
     workloads = bench.workloads(held_out=False)[: 1 if plan.smallest_only else None]
     distributions = bench.task.distributions
-    planned = plan.rounds * len(workloads) * len(distributions)
+    each = max(plan.compared, len(distributions))
+    planned = each * len(workloads)
     done: list[Comparison] = []
     for workload in workloads:
-        for _ in range(plan.rounds):
-            for distribution in bench.secret.sample(distributions, len(distributions)):
-                answer = bench.compare(workload.name, distribution)
-                if isinstance(answer, Fault):
-                    return CheckFacts(comparisons=tuple(done), planned=planned, fault=answer)
-                done.append(answer)
-                bench.progress("checking", len(done), planned)
-                if answer.problem != "none":
-                    return CheckFacts(comparisons=tuple(done), planned=planned)
+        for distribution in _in_secret_order(bench.secret, distributions, each):
+            answer = bench.compare(workload.name, distribution)
+            if isinstance(answer, Fault):
+                return CheckFacts(comparisons=tuple(done), planned=planned, fault=answer)
+            done.append(answer)
+            bench.progress("checking", len(done), planned)
+            if answer.problem != "none":
+                return CheckFacts(comparisons=tuple(done), planned=planned)
     return CheckFacts(comparisons=tuple(done), planned=planned)
+
+
+def _in_secret_order(secret: random.Random, distributions: Sequence[Distribution], count: int) -> list[Distribution]:
+    """So many distributions, none a second time before each was there once; the main ones, which tell most, first."""
+    main: list[Distribution] = [d for d in distributions if d in MAIN_DISTRIBUTIONS]
+    others: list[Distribution] = [d for d in distributions if d not in MAIN_DISTRIBUTIONS]
+    order: list[Distribution] = []
+    while len(order) < count:
+        order += [*secret.sample(main, len(main)), *secret.sample(others, len(others))]
+    return order[:count]
 
 
 def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckReport:

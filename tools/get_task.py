@@ -1,13 +1,22 @@
 """`get_task`: the reference and what a candidate must look like."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, JsonValue
 
 from kernelgate.budget.model import as_tuple
-from kernelgate.tasks.model import DeviceKind, Frozen, Override, Precision, Task, Tolerance, Workload
-from kernelgate.tasks.qualify import ReferenceFacts
+from kernelgate.tasks.model import (
+    HIDDEN_DISTRIBUTION,
+    DeviceKind,
+    Frozen,
+    Override,
+    Precision,
+    Task,
+    Tolerance,
+    Workload,
+)
+from kernelgate.tasks.qualify import Qualification, ReferenceFacts, judge_task
 from kernelgate.tasks.source import halvable_constants, used_constants
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import Book
@@ -53,7 +62,9 @@ class TaskDetails(Answer):
     held_out_workloads: int
     """Hidden shapes, judged at precise_time; of all devices together, like the public ones."""
     tolerances: dict[str, Tolerance]
-    """Per dtype: |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
+    """Per dtype, where no bound was found: |got - want| <= atol * max(1, median |want|) + rtol * |want|."""
+    bounds: dict[str, str]
+    """Per public workload, once a run was started: |got - want| <= atol + rtol * |want|, for each element."""
     distributions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     precision: Precision
     languages: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
@@ -80,6 +91,7 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         workloads=tuple(_shown(task, workload, tried.get(workload.name)) for workload in public),
         held_out_workloads=len(task.workloads) - len(public),
         tolerances={dtype: task.tolerance(dtype) for dtype in ("float32", "float16", "bfloat16")},
+        bounds=_bounds(task, [workload.name for workload in public], facts),
         distributions=task.distributions,
         precision=task.precision,
         languages=task.languages,
@@ -90,6 +102,17 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
         next_steps=(NextStep(tool="start_run", arguments={"task": task.name}, why="open a run with a budget"),),
         ledger_head=await book.head(),
     )
+
+
+def _bounds(task: Task, public: Sequence[str], facts: Qualification | None) -> dict[str, str]:
+    """What qualification found for an answer's distance from the reference's, over all outputs and distributions."""
+    found = judge_task(task, facts).bounds if facts is not None else ()
+    told: dict[str, str] = {}
+    for name in public:
+        if bounds := [b for b in found if b.workload == name and b.distribution != HIDDEN_DISTRIBUTION]:
+            rtols, atols = [b.rtol for b in bounds], [b.atol for b in bounds]
+            told[name] = f"rtol {min(rtols):.2g} to {max(rtols):.2g}, atol {min(atols):.2g} to {max(atols):.2g}"
+    return told
 
 
 def _shown(task: Task, workload: Workload, found: ReferenceFacts | None) -> PublicWorkload:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kernelgate.tasks.model import Task, Tolerance, Workload
+from kernelgate.tasks.model import Bound, Task, Tolerance, Workload
 
 TASK = Task(
     name="softmax",
@@ -14,7 +14,14 @@ TASK = Task(
     workloads=(Workload(name="a", overrides={"N": 4}, devices=("cpu",)), Workload(name="b")),
 )
 FIRST, SECOND = TASK.workloads
-LABELS: dict[str, Any] = {"name": "other", "title": "Other", "group": "mine", "description": "Other."}
+FOUND = Bound(workload="a", distribution="normal", output="", rtol=1e-4, atol=0.0)
+LABELS: dict[str, Any] = {
+    "name": "other",
+    "title": "Other",
+    "group": "mine",
+    "description": "Other.",
+    "bounds": (FOUND,),
+}
 JUDGED: dict[str, Any] = {
     "source": "N = 2\n",
     "workloads": (FIRST,),
@@ -33,7 +40,7 @@ WORKLOAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_each_field_is_known_here_as_a_label_or_as_judged():
+def test_each_field_is_known_here_as_a_label_or_measured_or_judged():
     assert set(LABELS) | set(JUDGED) == set(Task.model_fields)
     assert set(WORKLOAD) == set(Workload.model_fields)
 

@@ -116,4 +116,4 @@ async def test_what_was_found_of_hidden_workloads_is_not_shown(tmp_path: Path) -
     hidden = facts("secret", ("float32 [31337]",), {"WIDTH": 31337})
     shown = await details(task, Qualification(references=(facts("wide", ("float32 [7]",)), hidden)))
     assert [workload.inputs for workload in shown.workloads] == [("float32 [7]",)]
-    assert "31337" not in json.dumps(shown.model_dump(mode="json"))
+    assert "31337" not in json.dumps(shown.model_dump(mode="json", exclude={"digest"})), "a digest may have any digits"

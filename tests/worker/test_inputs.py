@@ -30,7 +30,8 @@ def mixture() -> list[object]:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_the_same_seed_draws_the_same_inputs(distribution: Distribution) -> None:
     first, again, other = (draw(mixture, seed, "cpu", distribution, ()) for seed in (5, 5, 6))
-    assert all(torch.equal(a, b) for a, b in zip(first.tensors, again.tensors, strict=True))
+    same = [torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(first.tensors, again.tensors, strict=True)]
+    assert all(same)
     assert first.arguments[7] == again.arguments[7]
     assert not torch.equal(first.tensors[2], other.tensors[2])
 
@@ -50,7 +51,7 @@ def test_only_floats_straight_from_a_factory_get_other_values(distribution: Dist
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("distribution", MADE)
+@pytest.mark.parametrize("distribution", [name for name in MADE if name != "nonfinite"])
 def test_each_distribution_is_finite_and_like_its_name(distribution: Distribution, dtype: torch.dtype) -> None:
     tensor = torch.zeros(64, 64, dtype=dtype)
     torch.default_generator.manual_seed(3)
@@ -67,9 +68,20 @@ def test_each_distribution_is_finite_and_like_its_name(distribution: Distributio
         "zeros": not values.any(),
         "ones": bool((values == 1).all()),
         "spikes": float(values.max()) == 100 and float(values.median()) < 1,
+        "offset": float(values.median()) > 2.9 and 0.45 < spread < 0.55,
         "denormal": 0 < float(values.abs().max()) < torch.finfo(dtype).tiny,
     }
     assert like[distribution]
+
+
+@pytest.mark.parametrize("shape", [(3,), (64, 64), (1,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_not_finite_is_sprinkled_among_what_is(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    tensor = torch.zeros(shape, dtype=dtype)
+    transform(tensor, "nonfinite", "any")
+    kinds = (tensor.isnan(), tensor == float("inf"), tensor == float("-inf"))
+    assert all(bool(kind.any()) for kind in kinds[: min(3, tensor.numel())])
+    assert int((~tensor.isfinite()).sum()) <= max(3, tensor.numel() // 1000 + 3)
 
 
 @pytest.mark.parametrize("distribution", MADE)
@@ -79,7 +91,7 @@ def test_values_stay_within_their_domain(distribution: Distribution) -> None:
 
     drawn = draw(get_inputs, 1, "cpu", distribution, ("any", "positive", "any", "probability")).arguments
     assert bool((drawn[1] > 0).all())
-    if distribution not in ("zeros", "ones", "denormal"):
+    if distribution not in ("zeros", "ones", "denormal", "nonfinite"):
         assert torch.allclose(drawn[3].sum(-1), torch.ones(4))
     indices = draw(lambda: [torch.rand(64)], 1, "cpu", distribution, ("index(7)",)).arguments[0]
     assert set(indices.tolist()) <= set(range(7))

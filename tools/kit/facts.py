@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Distribution, Frozen
+from kernelgate.tasks.qualify import Mutant as Mutant
 from kernelgate.tasks.qualify import Qualification as Qualification
 from kernelgate.tasks.qualify import ReferenceFacts as ReferenceFacts
 from kernelgate.tasks.qualify import Trial as Trial
@@ -71,6 +72,8 @@ class Comparison(Frozen):
     """Where the wrong elements lie, if they form a pattern: `only the last 37 of 1000 rows`."""
     looks_like: Literal["", "zeros", "input", "constant", "previous_output", "low_precision"] = ""
     """What the wrong answer equals, if it equals something telling; `low_precision`: it is near everywhere."""
+    missing_weights: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Names of the reference's state that the candidate has not, or in another shape or dtype."""
 
 
 class Prepared(Frozen):

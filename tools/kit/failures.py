@@ -1,12 +1,14 @@
 """From a fault or a wrong answer to a verdict: the same words on every rung. Pure."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from kernelgate.budget.model import Code, Verdict
 from kernelgate.tools.kit.facts import WHILE_BASELINE, Comparison, Fault
 from kernelgate.tools.kit.wire import ChildExit
 
 SIGKILL = 9
+SHOWN_NAMES: Final = 5
 LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "zeros": ("CONSTANT", "the answer is all zeros"),
     "constant": ("CONSTANT", "the answer is one constant"),
@@ -88,4 +90,12 @@ def _wrong_values(comparison: Comparison, where: str) -> Failure:
         code, hint = "STALE_MEMORY", f"{comparison.untouched_share:.2%} of the answer was never written"
     elif comparison.pattern:
         hint = comparison.pattern
-    return Failure(Verdict.wrong_values, code, f"{share}; {worst}" + (f"; {hint}" if hint else ""))
+    differ = f"parameters differ from the reference's names: {_some(comparison.missing_weights)}"
+    said = [share, worst, *([hint] if hint else []), *([differ] if comparison.missing_weights else [])]
+    return Failure(Verdict.wrong_values, code, "; ".join(said))
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of some names."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more

@@ -20,7 +20,7 @@ from kernelgate.tools.kit.facts import (
     WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import conversation, protocol, trials
+from kernelgate.tools.worker import conversation, protocol
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
 from kernelgate.tools.worker.comparing import PLACES, Memory, Places
@@ -32,6 +32,7 @@ from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
 from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import ANSWER_SETS, InputPool
+from kernelgate.tools.worker.qualifying import Qualifying
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.rows import BlockTally, TimedRow, beyond_windows, claims_of
@@ -62,6 +63,7 @@ class RefereeBench:
         self._secret = random.Random(random.SystemRandom().getrandbits(256))
         self._stopped = False
         self._constructed = ""
+        self._missing: tuple[str, ...] = ()
         self._ready: ReadyWorkload | None = None
         self._places: Places | None = None
         self._busy = Busy()
@@ -69,6 +71,7 @@ class RefereeBench:
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
         self._memory = Memory()
+        self._qualifying = Qualifying(task)
         self._load_s = 0.0
         self.prepare_s = 0.0
         """Of all workloads so far."""
@@ -110,12 +113,10 @@ class RefereeBench:
         held = self._held(workload)
         index = self._places.take(self._secret) if self._places and self._constructed == workload else None
         if index is None:
-            fault = self._forget()
-            if fault is not None:
+            if (fault := self._forget()) is not None:
                 return fault
             held.require_memory()
-            fault = self._construct(held)
-            if fault is not None:
+            if (fault := self._construct(held)) is not None:
                 return fault
         drawn = held.draw(distribution)
         seed = self._secret.getrandbits(31)
@@ -133,7 +134,8 @@ class RefereeBench:
             return ran
         if lookout.changed():
             return too_early("forward")
-        question = Question(self._task, workload, distribution, expected, self._memory.of(workload))
+        previous = self._memory.of(workload)
+        question = Question(self._task, workload, distribution, expected, previous, held, seed, self._missing)
         if entry.changed():
             return mutated(question)
         found = judge_answer(question, entry, claims_of(ran[0], index))
@@ -158,8 +160,7 @@ class RefereeBench:
         """Lend a pool, make the first calls and some warm ones on both sides."""
         start = time.perf_counter()
         held = self._held(workload)
-        fault = self._forget() or self._construct(held)
-        if fault is not None:
+        if (fault := self._forget() or self._construct(held)) is not None:
             return fault
         limit = entries_that_fit(held)
         entries = max(1, min(pool_entries, limit))
@@ -246,14 +247,12 @@ class RefereeBench:
         return self._house.ceilings
 
     def reference(self, workload: str, distribution: Distribution) -> ReferenceFacts:
-        """The reference run twice on the same input."""
-        held = self._held(workload)
-        held.require_memory()
-        return trials.reference_facts(self._task, held, distribution)
+        """The reference run twice on the same input, and once in float64."""
+        return self._qualifying.reference(self._held(workload), distribution)
 
     def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
-        """Mutant answers under the task's tolerance."""
-        return trials.mutant_trials(self._task, self._held(workload), distribution)
+        """Mutant answers, judged on the draw that `reference` made just before."""
+        return self._qualifying.trials(workload, distribution)
 
     def close(self) -> None:
         """Let the candidate run to its end."""
@@ -261,6 +260,7 @@ class RefereeBench:
             self._let_run()
             self._conversation.close()
         self._ready = self._pool = self._weights = None
+        self._house.forget_variants()
 
     def _measure_ceilings(self) -> Ceilings:
         return measure_ceilings()
@@ -317,6 +317,7 @@ class RefereeBench:
         # The model may keep tensors among its arguments; of weights it has made copies.
         self._weights = loan if tensors_in(built.init_arguments) else None
         self._constructed = held.name
+        self._missing = answer.missing
         self._ready = None
         return None
 

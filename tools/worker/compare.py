@@ -1,6 +1,7 @@
-"""Is an answer right? |got - want| <= atol * max(1, size) + rtol * |want| per element, in float64, in bounded pieces.
+"""Is an answer right? |got - want| <= atol + rtol * |want| per element, in float64, in bounded pieces.
 
-`size` is the median magnitude of the expected answer: a sum of large numbers is rounded where they are large.
+Of a stated tolerance atol is multiplied by max(1, size), the median magnitude of the expected answer: a sum of large
+numbers is rounded where they are large. A calibrated bound holds as it stands.
 """
 
 import math
@@ -11,7 +12,8 @@ from typing import Final, Literal
 
 import torch
 
-from kernelgate.tasks.model import Dtype, Tolerance
+from kernelgate.tasks.model import Bound, Dtype, Tolerance
+from kernelgate.tasks.tolerance import scaled
 from kernelgate.tools.kit.facts import Mismatch
 from kernelgate.tools.worker.patterns import describe_pattern
 
@@ -72,7 +74,7 @@ def dtype_kind(dtype: torch.dtype) -> Dtype:
     return "float8" if dtype.is_floating_point else "integer"
 
 
-def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> Finding:
+def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound) -> Finding:
     """Compare two dense tensors of the same shape, dtype and device.
 
     `nonfinite` where nan or inf stand in one and not, or with another sign, in the other; else `wrong_values` where an
@@ -104,17 +106,17 @@ def compare_values(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) 
     )
 
 
-def _scaled(tolerance: Tolerance, size: float) -> Tolerance:
-    return tolerance.model_copy(update={"atol": tolerance.atol * max(1.0, size)})
+def _scaled(tolerance: Tolerance | Bound, size: float) -> Tolerance | Bound:
+    return tolerance if isinstance(tolerance, Bound) else scaled(tolerance, size)
 
 
-def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> tuple[Finding | None, float]:
+def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound) -> tuple[Finding | None, float]:
     """A yes that single precision can give with a margin, several times faster; None where float64 must decide.
 
     With it comes the typical size of what was expected. On a GPU all is enqueued before the first finding is waited
     for, and there is one wait.
     """
-    typical = _typical_size(want)
+    typical = typical_size(want)
     if want.dtype not in _SINGLE:
         return None, float(typical)
     findings: list[torch.Tensor] = []
@@ -130,9 +132,9 @@ def _surely_right(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -
     worst_abs, worst_rel, size = float(found[0]), float(found[1]), float(found[2])
     if not math.isfinite(worst_abs):
         return None, size
-    scaled = _scaled(tolerance, size)
+    allowed = _scaled(tolerance, size)
     # Most answers are as near as that everywhere; only others pay for a bound of each element.
-    if worst_abs > SINGLE_MARGIN * scaled.atol and not _all_within(got, want, scaled):
+    if worst_abs > SINGLE_MARGIN * allowed.atol and not _all_within(got, want, allowed):
         return None, size
     if not math.isfinite(worst_rel):
         worst_rel = _worst_rel(got, want)
@@ -144,7 +146,7 @@ def _largest(error: torch.Tensor) -> torch.Tensor:
     return torch.stack(torch.aminmax(error)).abs().amax()
 
 
-def _all_within(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance) -> bool:
+def _all_within(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound) -> bool:
     findings: list[torch.Tensor] = []
     for got_piece, want_piece in _pieces(got, want, SINGLE_PIECE_ELEMENTS):
         wanted = want_piece.float()
@@ -164,7 +166,7 @@ def _worst_rel(got: torch.Tensor, want: torch.Tensor) -> float:
     return float(torch.stack(findings).amax())
 
 
-def _typical_size(want: torch.Tensor) -> torch.Tensor:
+def typical_size(want: torch.Tensor) -> torch.Tensor:
     """Median magnitude of the finite elements: rounding grows with the numbers, and a few huge ones do not hide others.
 
     Over a regular sample of a large tensor; 0 if nothing is finite. One element, not waited for.
@@ -188,7 +190,7 @@ def _pieces(
         yield got_flat[start : start + elements], want_flat[start : start + elements]
 
 
-def _compare_piece(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+def _compare_piece(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound, tally: _Tally) -> torch.Tensor:
     """The mask of wrong elements; adds to the tally."""
     if got.dtype is torch.bool:
         # A byte that is neither 0 nor 1 is no truth value: it is compared as it lies there.
@@ -203,7 +205,9 @@ def _compare_piece(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, 
     return wrong
 
 
-def _compare_integers(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+def _compare_integers(
+    got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound, tally: _Tally
+) -> torch.Tensor:
     differs = got != want
     if not bool(differs.any()):
         return differs
@@ -215,7 +219,7 @@ def _compare_integers(got: torch.Tensor, want: torch.Tensor, tolerance: Toleranc
     return differs & (error > tolerance.atol + tolerance.rtol * want.to(torch.float64).abs())
 
 
-def _compare_floats(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, tally: _Tally) -> torch.Tensor:
+def _compare_floats(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound, tally: _Tally) -> torch.Tensor:
     got, want = got.to(torch.float64), want.to(torch.float64)
     magnitude = want.abs()
     error = (got - want).abs()

@@ -41,3 +41,8 @@ class House:
     house_s: float = 0.0
     surroundings: dict[tuple[str, int, float], float] = field(default_factory=dict[tuple[str, int, float], float])
     """Of timed blocks on a GPU, by workload, number of calls and sleep, µs: the least that a block of nothing took."""
+
+    def forget_variants(self) -> None:
+        """Drop what a qualification, or an answer that seemed wrong, had the references built as."""
+        for held in self.held.values():
+            held.forget_variants()

@@ -1,5 +1,6 @@
 """Drawing inputs: as `get_inputs` makes them, or with the values of another distribution. From a secret seed."""
 
+import math
 import random
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ LARGE: Final = 40.0
 """Standard deviation of `large`: an exponential without its maximum taken off overflows, sums of squares do not."""
 SMALL: Final = 1e-3
 SPIKE: Final = 100.0
+OFFSET: Final = (3.0, 0.5)
+"""Mean and standard deviation of `offset`: nothing is near zero, nothing has the other sign."""
 SPIKE_EVERY: Final = 1000
 """One element in so many is a spike, at least one."""
 _RANDOM_FACTORIES: Final = frozenset({
@@ -28,7 +31,7 @@ _TRANSPARENT: Final = frozenset({
     "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "flatten", "movedim",
 })  # fmt: skip
 """What may be done to a drawn tensor without its values being built by an operation."""
-_MOVING: Final = frozenset({"normal", "uniform", "large", "small", "mixed", "spikes"})
+_MOVING: Final = frozenset({"normal", "uniform", "large", "small", "mixed", "spikes", "offset"})
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,8 @@ def _fill(tensor: torch.Tensor, distribution: Distribution) -> None:
         "denormal": lambda: tensor.normal_().mul_(torch.finfo(tensor.dtype).tiny / 8),
         "mixed": lambda: tensor.normal_().mul_(10 ** torch.empty_like(tensor).uniform_(-3, 2)),
         "spikes": lambda: _spike(tensor.normal_(0, 0.01)),
+        "nonfinite": lambda: _sprinkle(tensor.normal_()),
+        "offset": lambda: tensor.normal_(*OFFSET),
     }
     fills[distribution]()
 
@@ -211,6 +216,19 @@ def _spike(tensor: torch.Tensor) -> None:
     if not bool(chosen.any()):
         chosen.flatten()[int(torch.randint(0, chosen.numel(), ()).item())] = True
     tensor.masked_fill_(chosen, SPIKE)
+
+
+def _sprinkle(tensor: torch.Tensor) -> None:
+    """Nan and both infinities at a few places, each at least once where there is room."""
+    values = (math.nan, math.inf, -math.inf)
+    count = min(tensor.numel(), len(values) * max(1, tensor.numel() // (len(values) * SPIKE_EVERY)))
+    places = torch.randperm(tensor.numel(), device=tensor.device)[:count]
+    chosen = torch.tensor(values, dtype=tensor.dtype, device=tensor.device).repeat(count // len(values) + 1)[:count]
+    mask = torch.zeros(tensor.numel(), dtype=torch.bool, device=tensor.device)
+    mask[places] = True
+    filled = torch.zeros(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+    filled[places] = chosen
+    tensor.copy_(torch.where(mask.view(tensor.shape), filled.view(tensor.shape), tensor))
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

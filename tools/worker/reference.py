@@ -21,6 +21,7 @@ from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
 from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced, tensors_in
 from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
+from kernelgate.tools.worker.variants import CannotTell, Kind, Variant
 
 SEED_BITS: Final = 62
 SHRINK_WORK_BYTES: Final = 2 << 30
@@ -59,7 +60,9 @@ class HeldWorkload:
         self._task = task
         self.name = workload.name
         self._model: _Built | None = None
+        self._variants: dict[Kind, Variant] = {}
         self.device = device
+        self.made_small = workload.shrink_to_bytes > 0
         self.overrides = workload.overrides
         """The constants that were replaced; of a task that is made small those that were halved."""
         if workload.shrink_to_bytes:
@@ -106,8 +109,46 @@ class HeldWorkload:
         return self._model
 
     def forget(self) -> None:
-        """Drop the module; the next use builds the same again."""
+        """Drop the module and its variants; the next use builds the same again."""
         self._model = None
+        self._variants = {}
+
+    def forget_variants(self) -> None:
+        """Drop what only a qualification, or an answer that seemed wrong, needed."""
+        self._variants = {}
+
+    @property
+    def has_check(self) -> bool:
+        """Whether the task itself says which answers are right."""
+        return callable(getattr(self._code, "check", None))
+
+    def check(self, arguments: object, answer: object) -> str:
+        """What the task's own `check(inputs, output)` has against an answer; empty if it is right.
+
+        Raises `TaskError` where that raises, or returns something else.
+        """
+        with _as_task_error(self.name, "check()"), torch.no_grad():
+            said = self._code.check(arguments, answer)
+        if said is True or isinstance(said, str):
+            return "" if said is True else said[:200] or "it is not right"
+        if said is False:
+            return "it is not right"
+        raise TaskError(
+            f"workload {self.name}, check() returned a {type(said).__name__}: it must return True, or False or a "
+            "sentence that says what is wrong"
+        )
+
+    def exact(self, arguments: object, seed: int) -> Any:
+        """The answer in float64; raises `CannotTell` where the reference draws random numbers or does not run so."""
+        if self.built.reseed:
+            raise CannotTell("it draws random numbers, which are others in float64")
+        return self.variant("exact", arguments, seed)
+
+    def variant(self, kind: Kind, arguments: object, seed: int) -> Any:
+        """The answer of a changed copy of the reference; raises `CannotTell`."""
+        if kind not in self._variants:
+            self._variants[kind] = Variant(self.built.module, kind, self._task.precision, self.device)
+        return self._variants[kind].answer(arguments, seed)
 
     def draw(self, distribution: Distribution) -> Drawn:
         """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tasks.model import HIDDEN_DISTRIBUTION, Distribution, Task
 from kernelgate.tools.kit.facts import Block, Comparison, Side
 from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.control import Busy
@@ -40,6 +40,8 @@ class TimedRow:
         self._task, self._ready, self._order, self._secret = task, ready, order, secret
         self._verify = verify
         others: list[Distribution] = [distribution for distribution in task.distributions if distribution != USUAL]
+        if any(b.distribution == HIDDEN_DISTRIBUTION and b.workload == ready.held.name for b in task.bounds):
+            others.append(HIDDEN_DISTRIBUTION)
         share = ODD_SHARE if len(order) > 1 else ODD_SHARE_ALONE
         self._odd = secret.randrange(len(order)) if others and secret.random() < share else -1
         self._distribution: Distribution = secret.choice(others) if others else USUAL
@@ -96,7 +98,7 @@ class TimedRow:
         entry = self._ready.pool.entries[index]
         expected = self._ready.held.expect(entry.drawn.arguments, seed)
         distribution = self._distribution if position == self._odd else USUAL
-        question = Question(self._task, self._ready.held.name, distribution, expected)
+        question = Question(self._task, self._ready.held.name, distribution, expected, held=self._ready.held, seed=seed)
         found = judge_answer(question, entry, claims_of(ran, index))
         if found.problem == "none":
             return found

@@ -124,6 +124,16 @@ def replaced(value: object, new: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return decode(encode(value, place), tensors)
 
 
+def mapped(value: object, new: Callable[[str, Any], Any], path: str = "") -> Any:
+    """The same nesting with each leaf replaced by `new` of its path and value; paths as in `leaves`."""
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        items = [mapped(item, new, f"{path}[{index}]") for index, item in enumerate(cast("Sequence[object]", value))]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {k: mapped(item, new, f"{path}[{k!r}]") for k, item in cast("dict[object, object]", value).items()}
+    return new(path, value)
+
+
 def call_arguments(drawn: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of what `get_inputs` or `get_init_inputs` returned."""
     if isinstance(drawn, dict):

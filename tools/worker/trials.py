@@ -1,13 +1,14 @@
-"""The reference judged by itself, and mutants judged under the task's tolerance: the numbers of a qualification."""
+"""The reference judged by itself, and mutants judged as answers are: the numbers of a qualification."""
 
 import secrets
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.facts import ReferenceFacts, Trial
-from kernelgate.tools.worker.answers import judge_values
+from kernelgate.tools.kit.facts import ReferenceFacts
+from kernelgate.tools.worker.answers import Question, judge_values
+from kernelgate.tools.worker.calibration import output_facts, with_bounds
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import storage_bytes
 from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload, TaskError
@@ -17,27 +18,66 @@ SPREAD_ELEMENTS: Final = 4 << 20
 """The spread of a larger output is told from a regular sample of so many elements: float64 copies are dear."""
 
 
-def reference_facts(task: Task, held: HeldWorkload, distribution: Distribution) -> ReferenceFacts:
-    """Run the reference twice on the same input; raises `TaskError` where it writes into its inputs."""
-    drawn = held.draw(distribution)
-    before = [storage_bytes(tensor).clone() for tensor in drawn.tensors]
-    seed = secrets.randbits(SEED_BITS)
-    first = held.expect(drawn.arguments, seed)
-    for tensor, bytes_before in zip(drawn.tensors, before, strict=True):
-        if not torch.equal(storage_bytes(tensor), bytes_before):
-            raise TaskError(f"the reference of workload {held.name} writes into its inputs: it must work on a copy")
-    again = {path: leaf for path, leaf in leaves(held.expect(drawn.arguments, seed)) if isinstance(leaf, torch.Tensor)}
-    tensors = [leaf for _, leaf in leaves(first) if isinstance(leaf, torch.Tensor)]
+class Tried:
+    """The reference on one draw of inputs, and what is judged against it."""
+
+    def __init__(self, task: Task, held: HeldWorkload, distribution: Distribution) -> None:
+        """Draws inputs and runs the reference; raises `TaskError`, also where it writes into its inputs."""
+        self.held = held
+        self.distribution: Distribution = distribution
+        self.drawn: Drawn = held.draw(distribution)
+        self.seed = secrets.randbits(SEED_BITS)
+        before = [storage_bytes(tensor).clone() for tensor in self.drawn.tensors]
+        self.expected: Any = held.expect(self.drawn.arguments, self.seed)
+        for tensor, bytes_before in zip(self.drawn.tensors, before, strict=True):
+            if not torch.equal(storage_bytes(tensor), bytes_before):
+                raise TaskError(f"the reference of workload {held.name} writes into its inputs: it must work on a copy")
+        self.task = task
+
+    def question(self) -> Question:
+        """How answers to it are judged."""
+        return Question(self.task, self.held.name, self.distribution, self.expected, held=self.held, seed=self.seed)
+
+    def is_same(self, answer: object) -> bool:
+        """Whether an answer is the expected one, bit by bit."""
+        got = dict(leaves(answer))
+        return all(
+            _equal(got.get(path), want) if isinstance(want, torch.Tensor) else got.get(path) == want
+            for path, want in leaves(self.expected)
+        )
+
+
+def reference_facts(tried: Tried) -> ReferenceFacts:
+    """What the reference is like on one draw, run once more on the same input; the draw learns its bounds."""
+    held, drawn = tried.held, tried.drawn
+    tensors = [leaf for _, leaf in leaves(tried.expected) if isinstance(leaf, torch.Tensor)]
+    finite = all(_is_finite(tensor) for tensor in tensors)
+    judged = finite or tried.distribution == "nonfinite"
+    outputs = (
+        () if not judged else output_facts(tried.task, held, tried.distribution, drawn, tried.expected, tried.seed)
+    )
+    tried.task = with_bounds(tried.task, held.name, tried.distribution, outputs)
+    again = dict(leaves(held.expect(drawn.arguments, tried.seed)))
     return ReferenceFacts(
         workload=held.name,
-        distribution=distribution,
-        finite=all(_is_finite(tensor) for tensor in tensors),
-        deterministic=judge_values(task, first, lambda path, _: again[path]),
+        distribution=tried.distribution,
+        finite=finite,
+        deterministic=_judged(tried, again),
+        refused_by_own_check=held.check(drawn.arguments, tried.expected) if held.has_check else "",
         output_std=_spread(tensors),
         bytes_needed=held.sizes.call_bytes,
         overrides=held.overrides,
+        made_small=held.made_small,
         inputs=tuple(_form(leaf) for _, leaf in leaves(drawn.arguments)),
+        outputs=outputs,
     )
+
+
+def _judged(tried: Tried, again: dict[str, Any]) -> bool:
+    """Whether the second answer would pass as right; by the values, also where the task has a check of its own."""
+    question = tried.question()
+    plain = Question(question.task, question.workload, question.distribution, question.expected)
+    return judge_values(plain, tried.drawn.arguments, lambda path, _: again[path])
 
 
 def _form(leaf: object) -> str:
@@ -47,32 +87,8 @@ def _form(leaf: object) -> str:
     return type(leaf).__name__
 
 
-def mutant_trials(task: Task, held: HeldWorkload, distribution: Distribution) -> tuple[Trial, ...]:
-    """Zeros, and the first input that has an output's shape: each must fail, or the tolerance is worth nothing."""
-    drawn = held.draw(distribution)
-    expected = held.expect(drawn.arguments, secrets.randbits(SEED_BITS))
-    found = [
-        Trial(
-            mutant="zeros",
-            workload=held.name,
-            distribution=distribution,
-            passes=judge_values(task, expected, lambda _, want: torch.zeros_like(want)),
-        )
-    ]
-    passed = _passed_through(drawn, expected)
-    if passed is not None:
-        path, tensor = passed
-        answers = judge_values(task, expected, lambda at, want: tensor.to(want.dtype) if at == path else want)
-        found.append(Trial(mutant="passthrough", workload=held.name, distribution=distribution, passes=answers))
-    return tuple(found)
-
-
-def _passed_through(drawn: Drawn, expected: object) -> tuple[str, torch.Tensor] | None:
-    for path, want in leaves(expected):
-        for tensor in drawn.tensors:
-            if isinstance(want, torch.Tensor) and tensor.shape == want.shape:
-                return path, tensor.detach().contiguous()
-    return None
+def _equal(got: object, want: torch.Tensor) -> bool:
+    return isinstance(got, torch.Tensor) and got.shape == want.shape and torch.equal(got.to(want.dtype), want)
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

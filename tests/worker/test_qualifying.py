@@ -1,0 +1,190 @@
+"""A healthy task is fit; a degenerate one is found by the mutant that passes on it. No candidate runs here."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from bench_tasks import task
+
+from kernelgate.tasks.model import Task
+from kernelgate.tasks.qualify import Mutant, Qualification, TaskFitness, judge_task
+from kernelgate.tools.kit.house import NoPlan, qualify
+from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.worker import reference
+from kernelgate.tools.worker.bench import House, RefereeBench
+from kernelgate.tools.worker.control import Busy
+from kernelgate.tools.worker.lending import MemfdLender
+from kernelgate.tools.worker.reference import TaskError
+
+FILE = """
+import torch, math, random, os
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+    def forward(self, x):
+        {forward}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+
+
+class Alone:
+    def progress(self, stage: str, done: int, total: int) -> None:
+        pass
+
+    def stop(self) -> Busy:
+        return Busy()
+
+    def proceed(self) -> None:
+        pass
+
+
+def a_task(forward: str, init: str = "pass", inputs: str = "torch.randn(24, 32)", **more: Any) -> Task:
+    lines = forward.replace("\n", "\n        ")
+    source = FILE.format(forward=lines, init=init, inputs=inputs)
+    return Task.model_validate_json(json.dumps(task(source, **{"tolerances": {}, **more})))
+
+
+def tried(one: Task) -> tuple[Qualification, TaskFitness]:
+    house = House(reference.hold(one, "cpu", "cpu"))
+    bench = RefereeBench(one, DeviceRef(kind="cpu"), house, MemfdLender(), Alone(), None)
+    facts = qualify(bench, NoPlan())
+    return facts, judge_task(one, facts)
+
+
+LINEAR = "self.linear = torch.nn.Linear(32, 32)"
+HEALTHY = {
+    "a row softmax": a_task("return torch.softmax(x, -1)"),
+    "a layer and a rectifier": a_task("return torch.relu(self.linear(x))", LINEAR),
+    "one number": a_task("return (x * x).mean()", inputs="torch.randn(64, 64)"),
+    "a number of Python": a_task("return x.square().sum().item()"),
+    "a place": a_task("return x.argmax(-1)"),
+    "values and places": a_task("return torch.topk(x, 4)[0], torch.topk(x, 4)[1]"),
+    "a sign": a_task("return torch.sign(x)"),
+    "several, by name": a_task("return {'a': x + 1, 'b': (x.sum(-1), x.exp())}"),
+    "half precision in and out": a_task("return x @ x.t()", inputs="torch.randn(24, 32).half()"),
+    "dropout": a_task("return self.drop(self.linear(x))", LINEAR + "; self.drop = torch.nn.Dropout(0.5)"),
+    "a norm over the batch": a_task("return self.bn(self.linear(x))", LINEAR + "; self.bn = torch.nn.BatchNorm1d(32)"),
+    "a float64 of its own": a_task("return (x @ x.t()).double()"),
+    "complex": a_task("return torch.fft.fft(x)"),
+    "a causal mask": a_task("return torch.tril(x @ x.t())"),
+    "not finite": a_task("return torch.log(x)", distributions=["normal", "nonfinite"], domains=["positive"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_task_is_fit(name: str) -> None:
+    _, fitness = tried(HEALTHY[name])
+    assert fitness.fit, fitness.problems
+
+
+CONSTANT = "y = self.linear(x)\ny = y.max(1, keepdim=True).values\nreturn torch.relu(y - y.mean(1, keepdim=True))"
+DEGENERATE: dict[str, tuple[Task, set[Mutant]]] = {
+    "zeros whatever comes in": (a_task(CONSTANT, LINEAR), {"zeros", "constant", "previous", "weights"}),
+    "always the same number": (a_task("return torch.softmax(x.sum(-1, keepdim=True), -1)"), {"constant", "previous"}),
+    "the input itself": (a_task("return x * 1.0"), {"passthrough"}),
+    "an answer to the shape": (
+        a_task("return torch.linspace(0, 1, x.shape[0]).outer(torch.ones(x.shape[1]))"), {"previous"}
+    ),
+    "weights that do not show": (
+        a_task("return x.exp() + 0 * self.linear(x)", LINEAR), {"weights"}
+    ),
+    "small answers under an absolute tolerance": (
+        a_task("return torch.softmax(x, -1) * 1e-4", tolerances={"float32": {"rtol": 1e-4, "atol": 1e-2}}),
+        {"zeros", "constant", "previous", "tail", "half"},
+    ),
+    "a tolerance for half precision": (
+        a_task("return x @ x.t()", tolerances={"float32": {"rtol": 1e-2, "atol": 1e-2}}), {"half"}
+    ),
+    "a last row that a tolerance swallows": (
+        a_task(
+            "return x.abs() * torch.cat([torch.ones(23), torch.full((1,), 1e-6)])[:, None]",
+            tolerances={"float32": {"rtol": 1e-5, "atol": 1e-4}}, distributions=["normal", "uniform"],
+        ),
+        {"tail"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_degenerate_task_is_refused_with_the_mutants_that_pass(name: str) -> None:
+    one, mutants = DEGENERATE[name]
+    _, fitness = tried(one)
+    assert {problem.split(" ")[1] for problem in fitness.problems} == mutants
+
+
+def test_where_tf32_is_allowed_bfloat16_still_is_not() -> None:
+    product = "return x @ x.t()"
+    loose, tight = ({"float32": {"rtol": number, "atol": number}} for number in (5e-3, 5e-4))
+    assert [p.split(" ")[1] for p in tried(a_task(product, tolerances=loose))[1].problems] == ["half"]
+    assert tried(a_task(product, tolerances=tight, precision="tf32"))[1].fit
+
+
+def test_each_output_is_calibrated_on_each_distribution_and_on_what_is_timed_or_hidden() -> None:
+    one = a_task("return x @ x.t(), x.sum(-1), x.argmax(-1)")
+    facts, fitness = tried(one)
+    places = {(bound.distribution, bound.output) for bound in fitness.bounds}
+    assert places == {(d, o) for d in (*one.distributions, "original", "offset") for o in ("[0]", "[1]")}
+    for output in (output for found in facts.references for output in found.outputs):
+        assert output.source == "calibrated"
+        assert 1e-4 <= output.rtol <= 1e-2
+        assert output.atol <= 1e-4 * max(output.rms, 1e-30)
+
+
+UNCALIBRATED = {
+    "it draws random numbers": HEALTHY["dropout"],
+    "it computes in float32 whatever comes in": a_task("return torch.softmax(x.float(), -1)"),
+    "it does not run in float64": a_task("assert x.dtype is torch.float32\nreturn torch.softmax(x, -1)"),
+}
+
+
+@pytest.mark.parametrize("why", UNCALIBRATED)
+def test_where_float64_cannot_tell_the_default_holds_and_it_is_said(why: str) -> None:
+    _, fitness = tried(UNCALIBRATED[why])
+    assert fitness.fit
+    assert not fitness.bounds
+    assert why in fitness.notes[0]
+    assert fitness.distributions == ("normal", "uniform", "large")
+
+
+BAD = {
+    "other random numbers each time": (
+        "return x + torch.tensor(list(os.urandom(1)))", "gives another answer the second time"
+    ),
+    "in place": ("return x.mul_(2)", "writes into its inputs"),
+    "gradients": (
+        "y = torch.exp(x.requires_grad_())\nreturn torch.autograd.grad(y.sum(), x)[0]", "raised RuntimeError"
+    ),
+    "nothing": ("return None", "returns neither a tensor nor a number"),
+    "never finite": ("return x / 0 * 0", "the reference is not finite on small"),
+    "200 GB": ("return x.repeat(1 << 14, 1 << 13)[:1]", "allocat"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_reference_is_told_in_one_sentence(name: str) -> None:
+    forward, said = BAD[name]
+    try:
+        _, fitness = tried(a_task(forward))
+        text = "; ".join(fitness.problems)
+        assert not fitness.fit
+    except TaskError as error:
+        text = str(error)
+    assert said in text
+    assert "\n" not in text
+
+
+def test_a_reference_keeps_its_weights_and_the_default_dtype_whatever_is_tried_of_it() -> None:
+    one = HEALTHY["a layer and a rectifier"]
+    held = reference.hold(one, "cpu", "cpu")["small"]
+    before = [parameter.clone() for parameter in held.built.module.parameters()]
+    tried(one)
+    drawn = held.draw("normal")
+    for kind in ("exact", "half", "weights"):
+        held.variant(kind, drawn.arguments, 1)
+    assert torch.get_default_dtype() is torch.float32
+    assert all(torch.equal(a, b) for a, b in zip(before, held.built.module.parameters(), strict=True))

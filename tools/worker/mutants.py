@@ -1,0 +1,170 @@
+"""Answers that must not pass: without work behind them, to another question, or with less precision than asked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+import torch
+
+from kernelgate.tasks.qualify import COMPARED
+from kernelgate.tools.kit.facts import Mutant, Trial
+from kernelgate.tools.worker.answers import judge_values
+from kernelgate.tools.worker.structure import leaves, mapped
+from kernelgate.tools.worker.trials import Tried
+from kernelgate.tools.worker.variants import CannotTell
+
+MOST_TRIES: Final = 3
+ENOUGH: Final = 2
+"""A mutant that costs a run of the reference is not tried again on a workload once so many distributions told it."""
+DEAR: Final[tuple[Mutant, ...]] = ("constant", "previous", "half", "weights")
+
+
+@dataclass
+class Told:
+    """How often a dear mutant was told on the workload so far."""
+
+    workload: str = ""
+    times: dict[Mutant, int] = field(default_factory=dict[Mutant, int])
+
+    def still_open(self, workload: str) -> list[Mutant]:
+        """The dear mutants that are worth another trial."""
+        if workload != self.workload:
+            self.workload, self.times = workload, {}
+        return [mutant for mutant in DEAR if self.times.get(mutant, 0) < ENOUGH]
+
+
+def mutant_trials(tried: Tried, told: Told) -> tuple[Trial, ...]:
+    """Each mutant judged on this draw, and on as many more as a check would make, until it fails once."""
+    found: dict[Mutant, bool] = {}
+    names: list[Mutant] = ["zeros", "passthrough", "tail", *told.still_open(tried.held.name)]
+    tries = max(1, min(MOST_TRIES, COMPARED // len(tried.task.distributions)))
+    for turn in range(tries):
+        draw = tried if turn == 0 else Tried(tried.task, tried.held, tried.distribution)
+        answers = _Answers(draw)
+        alive: list[Mutant] = [name for name in names if turn == 0 or found.get(name)]
+        for name in alive:
+            judged = answers.passes(name)
+            if judged is not None:
+                found[name] = judged
+    for name in DEAR:
+        if found.get(name) is False:
+            told.times[name] = told.times.get(name, 0) + 1
+    return tuple(
+        Trial(mutant=name, workload=tried.held.name, distribution=tried.distribution, passes=passes)
+        for name, passes in found.items()
+    )
+
+
+class _Answers:
+    """The mutants' answers to one draw."""
+
+    def __init__(self, draw: Tried) -> None:
+        self._draw = draw
+        self._other: dict[str, Any] | None = None
+
+    def passes(self, name: Mutant) -> bool | None:
+        """Whether it passes as right; None where there is no such answer."""
+        tensors = [leaf for _, leaf in leaves(self._draw.expected) if isinstance(leaf, torch.Tensor)]
+        if name == "zeros":
+            return self._judge(lambda _, want: _like(want, 0))
+        if name == "constant":
+            other = self.other
+            return self._judge(lambda path, want: _like(want, _mean(other.get(path))))
+        if name == "previous":
+            other = self.other
+            alike = all(_alike(other.get(path), want) for path, want in leaves(self._draw.expected))
+            return self._judge(lambda path, _: other[path]) if alike else None
+        if name == "tail":
+            cut = mapped(self._draw.expected, lambda _, want: _without_tail(want))
+            return None if self._draw.is_same(cut) else self._judge_whole(cut)
+        if name == "passthrough":
+            return self._passed_through()
+        return self._of_variant(name, tensors)
+
+    @property
+    def other(self) -> dict[str, Any]:
+        """The answer to other inputs of the kind, by path."""
+        if self._other is None:
+            draw = self._draw
+            self._other = dict(leaves(Tried(draw.task, draw.held, draw.distribution).expected))
+        return self._other
+
+    def _judge(self, answer: Callable[[str, Any], Any]) -> bool:
+        return judge_values(self._draw.question(), self._draw.drawn.arguments, answer)
+
+    def _judge_whole(self, answer: object) -> bool:
+        got = dict(leaves(answer))
+        return self._judge(lambda path, want: got.get(path, want))
+
+    def _passed_through(self) -> bool | None:
+        """Any input in the place of any output of its shape, all the others right."""
+        pairs = [
+            (path, tensor)
+            for path, want in leaves(self._draw.expected)
+            for tensor in self._draw.drawn.tensors
+            if isinstance(want, torch.Tensor) and tensor.shape == want.shape
+        ]
+        if not pairs:
+            return None
+        return any(self._judge_whole_but(path, tensor) for path, tensor in pairs)
+
+    def _judge_whole_but(self, place: str, tensor: torch.Tensor) -> bool:
+        """With one output exchanged."""
+        return self._judge(lambda path, want: tensor.detach().contiguous().to(want.dtype) if path == place else want)
+
+    def _of_variant(self, name: Mutant, tensors: Sequence[torch.Tensor]) -> bool | None:
+        """Half precision of float32, or other weights; an answer that is the same to the last bit is no worse one."""
+        if name == "half" and not any(tensor.dtype is torch.float32 for tensor in tensors):
+            return None
+        kind = cast("Literal['half', 'weights']", name)
+        try:
+            answer = self._draw.held.variant(kind, self._draw.drawn.arguments, self._draw.seed)
+        except CannotTell:
+            return None
+        if name == "half":
+            if self._draw.is_same(answer):
+                return None
+            got = dict(leaves(answer))  # indices and counts jump where halves meet: only numbers are looked at
+            return self._judge(lambda path, want: got[path] if _is_float(want) else want)
+        return self._judge_whole(answer)
+
+
+def _is_float(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+def _alike(other: Any, want: Any) -> bool:
+    if isinstance(want, torch.Tensor):
+        return isinstance(other, torch.Tensor) and other.shape == want.shape
+    return type(other) is type(want)
+
+
+def _like(want: Any, value: complex) -> Any:
+    """The number in the form of an expected leaf."""
+    if isinstance(want, torch.Tensor):
+        if not (want.is_floating_point() or want.is_complex()):
+            value = bool(round(value.real)) if want.dtype is torch.bool else round(value.real)
+        return torch.full_like(want, value if want.is_complex() else value.real)
+    if isinstance(want, bool | int | float):
+        return type(want)(value.real)
+    return want
+
+
+def _mean(other: Any) -> complex:
+    if isinstance(other, torch.Tensor) and other.numel():
+        if other.is_complex():
+            return complex(other.to(torch.complex128).mean().item())
+        mean = float(other.to(torch.float64).mean().item())
+    else:
+        mean = float(other) if isinstance(other, int | float) else 0.0
+    return complex(mean if mean == mean and abs(mean) != float("inf") else 0.0)
+
+
+def _without_tail(want: Any) -> Any:
+    """Its last row at zero; of a vector its last element."""
+    if not isinstance(want, torch.Tensor) or want.numel() < 2:
+        return want
+    cut = want.clone()
+    rows = cut.view(-1, cut.shape[-1]) if cut.dim() > 1 else cut
+    rows[-1] = 0
+    return cut

@@ -1,0 +1,30 @@
+"""A task tried by its referee: the reference on one draw, then the mutants on the same."""
+
+from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.facts import ReferenceFacts, Trial
+from kernelgate.tools.worker.mutants import Told, mutant_trials
+from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.trials import Tried, reference_facts
+
+
+class Qualifying:
+    """Of one call."""
+
+    def __init__(self, task: Task) -> None:
+        """Nothing was tried yet."""
+        self._task = task
+        self._tried: Tried | None = None
+        self._told = Told()
+
+    def reference(self, held: HeldWorkload, distribution: Distribution) -> ReferenceFacts:
+        """Run it twice, and in float64; raises `TaskError`."""
+        held.require_memory()
+        self._tried = Tried(self._task, held, distribution)
+        return reference_facts(self._tried)
+
+    def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
+        """Mutants judged by the bounds that `reference` has just found."""
+        tried = self._tried
+        if tried is None or (tried.held.name, tried.distribution) != (workload, distribution):
+            raise RuntimeError("trials() needs the bounds of the same draw: call reference() first")
+        return mutant_trials(tried, self._told)

@@ -160,7 +160,8 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
     counting: tuple[Distribution, ...] = tuple(d for d in task.distributions if d not in left_out)
     sentences = tuple(f"inputs drawn as {d!r} do not count: {why}" for d, why in left_out.items())
     if not counting:
-        why = "; ".join(dict.fromkeys(left_out.values()))
+        hint = _halved(facts.references)
+        why = "; ".join([*dict.fromkeys(left_out.values()), *([hint] if hint else [])])
         return _unfit(f"no answer of {task.name} can be judged under any of its distributions: {why}", sentences)
     problems = tuple(
         problem

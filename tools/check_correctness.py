@@ -83,11 +83,9 @@ def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
 
 def _in_secret_order(secret: random.Random, distributions: Sequence[Distribution], count: int) -> list[Distribution]:
     """So many distributions, none a second time before each was there once; the main ones, which tell most, first."""
-    main: list[Distribution] = [d for d in distributions if d in MAIN_DISTRIBUTIONS]
-    others: list[Distribution] = [d for d in distributions if d not in MAIN_DISTRIBUTIONS]
     order: list[Distribution] = []
     while len(order) < count:
-        order += [*secret.sample(main, len(main)), *secret.sample(others, len(others))]
+        order += sorted(secret.sample(distributions, len(distributions)), key=lambda d: d not in MAIN_DISTRIBUTIONS)
     return order[:count]
 
 

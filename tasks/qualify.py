@@ -242,7 +242,7 @@ def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Quali
 def _halved(references: Iterable[ReferenceFacts]) -> str:
     """What to do about a mutant that passes at sizes which nobody chose; empty for those of an author."""
     sizes = next((r.overrides for r in references if r.made_small), None)
-    if sizes is None:
+    if not sizes:  # none, or the sizes of the file itself
         return ""
     told = ", ".join(f"{name} = {value}" for name, value in sizes.items())
     return f"if that is so only at these sizes ({told}), which were halved to fit, add a task.toml with workloads"

@@ -1,12 +1,7 @@
 """The ladder through a real client and a real worker: what each rung says, costs, refuses and keeps."""
 
-from pathlib import Path
-
 import pytest
 from live_server import Live, forward
-
-from kernelgate.server.run_commands import write_best
-from kernelgate.server.settings import Settings
 
 FUSED = "return torch.softmax(x, dim=-1)"
 SLOW = "\n".join((
@@ -209,15 +204,3 @@ def test_every_charged_second_is_in_the_book_and_the_book_verifies(live: Live) -
     assert purse.settled.device_s == pytest.approx(reply["cost"]["charged_s"], abs=1e-5)
     assert purse.open.device_s == 0
     assert samples["n"] == 40
-
-
-@pytest.mark.parametrize("place", ["missing/best.py", "."])
-def test_a_best_candidate_that_cannot_be_written_there_is_one_sentence(
-    live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
-) -> None:
-    run_id = live.run()
-    live.submit(run_id, FUSED, up_to="precise_time", wait_s=120)
-    assert write_best(Settings(data_dir=live.data_dir), run_id, tmp_path / place) == 2
-    said = capsys.readouterr().err
-    assert "cannot be written" in said
-    assert said.count("\n") == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kernelgate.budget.artifacts import state_of
+from kernelgate.budget.audit_booking import wrong_of_no_run
 from kernelgate.budget.audit_hashes import wrong_in
 from kernelgate.budget.audit_rows import Replayed, ResultRow, ResultStream
 from kernelgate.budget.audit_run import EventRow, RunAudit
@@ -21,13 +22,13 @@ from kernelgate.budget.errors import UnknownId, translate
 from kernelgate.budget.records import Environment, Head
 from kernelgate.budget.rules import Rules, find_rules
 from kernelgate.budget.triggers import expected_triggers
-from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tasks.model import Frozen, canonical_json, digest_of_spec, sha256_hex
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
 LONG_BOOK: Final = 50_000
 """Events from which on a second process is worth its start."""
-Topic: TypeAlias = Literal["file", "triggers", "chain", "head", "sources", "run", "artifacts"]
+Topic: TypeAlias = Literal["file", "triggers", "chain", "head", "sources", "rows", "run", "artifacts"]
 _WRONG_FILES: Final = {
     "changed": "does not have its SHA-256: changed on disk",
     "unreadable": "cannot be read as a file",
@@ -129,7 +130,9 @@ class _Auditor:
                 found = rewritten.result()
             except BrokenProcessPool:  # the host did not let it live; then it takes longer
                 found = wrong_in(path, last.seq, self._run, head)
-            for wrong in found:
+            if found.not_covered:
+                self._counts["rows_not_covered"] = found.not_covered
+            for wrong in found.wrong:
                 self._find(wrong.topic, wrong.what, wrong.seq, wrong.run_id)
         return AuditReport(
             ok=not self._counts["findings"],
@@ -166,6 +169,10 @@ class _Auditor:
         self._ends()
 
     def _one_event(self, event: EventRow, result: ResultRow | None) -> None:
+        if event.run_id is None:
+            for what in wrong_of_no_run(event):
+                self._find("run", what, event.seq)
+            return
         try:
             state = self._runs[event.run_id]
         except KeyError:
@@ -212,7 +219,7 @@ class _Auditor:
             if sha256_hex(canonical_json(json.loads(files))) != digest:
                 self._find("sources", f"The source of {candidate_id} does not have its digest.")
         for digest, spec in self._connection.execute("SELECT task_digest, spec_json FROM tasks"):
-            if Task.model_validate(json.loads(spec), strict=False).digest != digest:
+            if digest_of_spec(json.loads(spec)) != digest:
                 self._find("sources", f"Task {digest[:12]} does not have its digest.")
         for environment_id, facts in self._connection.execute("SELECT environment_id, facts_json FROM environments"):
             if Environment(facts=json.loads(facts)).environment_id != environment_id:

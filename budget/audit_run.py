@@ -9,6 +9,8 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
+from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
+from kernelgate.budget.audit_refusals import untrue
 from kernelgate.budget.audit_rows import Replayed, ResultRow
 from kernelgate.budget.history import Fold, Timing
 from kernelgate.budget.model import (
@@ -51,6 +53,7 @@ class EventRow(NamedTuple):
     decision_json: str | None
     refusal_kind: str | None
     reason: str
+    missing: str
 
 
 class _Amounts(NamedTuple):
@@ -147,8 +150,10 @@ class RunAudit:
         """
         wrong: list[str] = []
         kind = event.kind
+        wrong.extend(wrong_booking(event, self._run["account_id"]))
         if kind == "grant":
             self._granted_seen = True
+            wrong.extend(wrong_grant(event, self._run, self._budget))
         elif not self._granted_seen:
             wrong.append(f"Event {event.seq} comes before the run's grant.")
         if kind in ("hold", "override"):
@@ -159,12 +164,25 @@ class RunAudit:
             self._overrun(event, wrong)
         elif kind == "refuse":
             self._decision(event, wrong)
+            self._refusal(event, wrong)
         elif kind == "close":
             self._closed = True
         if result is not None:
             self._result(event, result, replayed, wrong)
         self._purse(event, wrong)
         return wrong
+
+    def _refusal(self, event: EventRow, wrong: list[str]) -> None:
+        kind = event.refusal_kind
+        if kind == "rule" and event.decision_json is None and event.rung not in GUARDED:
+            wrong.append(f"Event {event.seq} needs a decision of the rule and has none.")
+        if kind not in ("rung_missing", "purse", "deadline"):
+            return
+        below = {step: self._passed[step].get(event.candidate_id, _NOWHERE) for step in _BELOW.get(event.rung, ())}
+        said = untrue(
+            event, self._purse_now(), is_closed=self._closed, below=below, environment_id=event.environment_id
+        )
+        wrong.extend([] if said is None else [said])
 
     def _entry(self, event: EventRow, wrong: list[str]) -> None:
         candidate_id, environment_id = event.candidate_id, event.environment_id
@@ -288,18 +306,20 @@ class RunAudit:
             self._trails[event.environment_id].overlap_seqs.append(seq)
 
     def _saw(self, event: EventRow, decision: Decision) -> dict[str, Any]:
-        purse = Purse(
-            granted=self._budget,
-            open=Spent.model_validate(self._open),
-            settled=Spent.model_validate(self._settled),
-        )
         trail = self._trails[event.environment_id]
-        history = trail.fold.history(trail.overlap_seqs, purse, event.seq - 1)
+        history = trail.fold.history(trail.overlap_seqs, self._purse_now(), event.seq - 1)
         reason = "asked" if decision.saw.get("override_asked") else None
         promotion = Promotion(candidate_id=event.candidate_id, rung=Rung(event.rung), override_reason=reason)
         rule = self._rules[decision.rule]
         saw: dict[str, Any] = rule.observe(history, promotion, decision.parameters).model_dump(mode="json")
         return saw
+
+    def _purse_now(self) -> Purse:
+        return Purse(
+            granted=self._budget,
+            open=Spent.model_validate(self._open),
+            settled=Spent.model_validate(self._settled),
+        )
 
     def _forget_overlap(self, event: EventRow) -> None:
         overlaps = self._trails[event.environment_id].overlap_seqs

@@ -7,14 +7,17 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from kernelgate.budget.chain import Event, append
 from kernelgate.budget.clock import Clock
 from kernelgate.budget.errors import BookTooNew, NotABook
+from kernelgate.budget.model import HOUSE
+from kernelgate.budget.recorded import COVERED_FROM, EARLIER, RecordedRows
 from kernelgate.budget.triggers import expected_triggers
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x6B676174
 """`kgat`: stands in the file's header and tells a ledger from other SQLite files."""
-_STEPS: Final = ("0001_the_book.sql",)
+_STEPS: Final = ("0001_the_book.sql", "0002_what_the_chain_covers.sql")
 """Step n brings version n-1 to n; a step is never edited after a release."""
 
 
@@ -65,8 +68,11 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
     """
-    if version_of(connection, path) < SCHEMA_VERSION:
+    version = version_of(connection, path)
+    if version < SCHEMA_VERSION:
         _bring_up(connection, clock)
+        if 0 < version < COVERED_FROM:
+            _cover_earlier_rows(connection, clock)
     # A view holds no data: that of an older kernelgate, or an edited one, gives way to the query of this one.
     present = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'").fetchall())
     for name, select in queries().items():
@@ -83,6 +89,14 @@ def _bring_up(connection: sqlite3.Connection, clock: Clock) -> None:
     for name, text in expected_triggers().items():
         if name not in present:
             connection.execute(text)
+
+
+def _cover_earlier_rows(connection: sqlite3.Connection, clock: Clock) -> None:
+    """One event for all rows from before the chain covered them: what they say now is what they will have said."""
+    rows = RecordedRows(connection)
+    connection.execute("INSERT OR IGNORE INTO accounts (account_id, created_utc) VALUES (?, ?)", (HOUSE, clock.utc()))
+    digest = rows.digest_of_all(rows.others({}))
+    append(connection, clock, Event(kind="note", account_id=HOUSE, reason=EARLIER, rows_sha256=digest))
 
 
 def _apply(connection: sqlite3.Connection, clock: Clock) -> None:

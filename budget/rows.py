@@ -107,9 +107,9 @@ def insert_samples(connection: sqlite3.Connection, result_id: int, samples: Iter
 
 def insert_observation(
     connection: sqlite3.Connection, environment_id: str, result_id: int | None, facts: Json, utc: str
-) -> None:
-    """Insert the state of a device while it measured."""
-    insert(connection, "observations", {
+) -> int:
+    """Insert the state of a device while it measured; returns its number."""
+    return insert(connection, "observations", {
         "environment_id": environment_id, "result_id": result_id, "facts_json": canonical_json(facts),
         "created_utc": utc,
     })  # fmt: skip

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
@@ -130,8 +130,7 @@ class Task(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over all that decides a verdict (not name, title, group or description)."""
-        decisive = self.model_dump(mode="json", exclude={"name", "title", "group", "description"})
-        return sha256_hex(canonical_json(decisive))
+        return digest_of_spec(self.model_dump(mode="json"))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:
         """The workloads run on a kind of device; with `held_out`, also the hidden ones."""
@@ -142,6 +141,13 @@ class Task(Frozen):
         return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
 
 
+def digest_of_spec(spec: Mapping[str, JsonValue]) -> str:
+    """The digest of a task that was kept as JSON, by this version or by one that knew other fields."""
+    decisive = {name: value for name, value in spec.items() if name not in _NOT_DECISIVE}
+    return sha256_hex(canonical_json(decisive))
+
+
+_NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description"})
 EXACT: Final = Tolerance(rtol=0.0, atol=0.0)
 DEFAULT_TOLERANCES: Final[dict[Dtype, Tolerance]] = {
     # Room for another order of summation, and tight enough that zeros, the mean or the input do not pass.

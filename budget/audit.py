@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias
 from kernelgate.budget.artifacts import state_of
 from kernelgate.budget.audit_booking import wrong_of_no_run
 from kernelgate.budget.audit_hashes import wrong_in
-from kernelgate.budget.audit_rows import Replayed, ResultRow, ResultStream
-from kernelgate.budget.audit_run import EventRow, RunAudit
+from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, ResultStream
+from kernelgate.budget.audit_run import RunAudit
 from kernelgate.budget.chain import head_of
 from kernelgate.budget.connection import open_for_reading
 from kernelgate.budget.errors import UnknownId, translate

@@ -1,17 +1,15 @@
 """Was a refusal true? What the purse lacked and which rung was missing come out of the book again.
 
-`not_here` and `task_unqualified` are decided by the server outside of the book, a cap of an account stands in no event, and
-how much a call asked for is only in the refusal's sentence: that much has to be believed.
+`not_here` and `task_unqualified` are decided by the server outside of the book, a cap of an account stands in no event,
+and how much a call asked for is only in the refusal's sentence: that much has to be believed.
 """
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kernelgate.budget.audit_rows import EventRow
 from kernelgate.budget.model import Purse, Rung
-
-if TYPE_CHECKING:
-    from kernelgate.budget.audit_run import EventRow
 
 _RAISED: Final = re.compile(r"Hold [0-9]+ cannot be raised: ")
 _SECONDS: Final = re.compile(
@@ -21,7 +19,7 @@ _SECONDS: Final = re.compile(
 
 
 def untrue(
-    event: "EventRow", purse: Purse, *, is_closed: bool, below: Mapping[str, Collection[str]], environment_id: str
+    event: EventRow, purse: Purse, *, is_closed: bool, below: Mapping[str, Collection[str]], environment_id: str
 ) -> str | None:
     """What is untrue about a refusal, as a sentence; None where the book agrees or cannot tell.
 

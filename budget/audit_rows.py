@@ -4,6 +4,30 @@ import sqlite3
 from typing import Any, Final, NamedTuple
 
 
+class EventRow(NamedTuple):
+    """What the invariants ask of an event."""
+
+    seq: int
+    kind: str
+    account_id: str
+    run_id: str | None
+    candidate_id: str
+    rung: str
+    environment_id: str
+    hold_seq: int
+    calls: int
+    override_calls: int
+    gpu_s: float
+    cpu_s: float
+    work_s: float
+    overrun_s: float
+    purse_json: str | None
+    decision_json: str | None
+    refusal_kind: str | None
+    reason: str
+    missing: str
+
+
 class ResultRow(NamedTuple):
     """What the invariants ask of a result, and of the candidate that it names."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 from kernelgate.budget.admission import GUARDED, rungs_below
 from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
 from kernelgate.budget.audit_refusals import untrue
-from kernelgate.budget.audit_rows import Replayed, ResultRow
+from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow
 from kernelgate.budget.history import Fold, Timing
 from kernelgate.budget.model import (
     HOUSE,
@@ -30,30 +30,6 @@ from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
 """Sums of nanosecond-rounded seconds may differ by so much over a run."""
-
-
-class EventRow(NamedTuple):
-    """What the invariants ask of an event."""
-
-    seq: int
-    kind: str
-    account_id: str
-    run_id: str
-    candidate_id: str
-    rung: str
-    environment_id: str
-    hold_seq: int
-    calls: int
-    override_calls: int
-    gpu_s: float
-    cpu_s: float
-    work_s: float
-    overrun_s: float
-    purse_json: str | None
-    decision_json: str | None
-    refusal_kind: str | None
-    reason: str
-    missing: str
 
 
 class _Amounts(NamedTuple):

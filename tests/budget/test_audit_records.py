@@ -90,8 +90,8 @@ FORGED_ROWS: list[tuple[str, str]] = [
     ("INSERT INTO tasks SELECT replace(task_digest, substr(task_digest, 1, 1), 'x'), name, title, spec_json, 'x'"
      " FROM tasks", "No event stands for task"),
     ("INSERT INTO runs SELECT 2, 'r2', account_id, task_digest, task_name, rule, rule_version, parameters_json,"
-     " budget_json, device_kind, device_uid, environment_id, 'k', arguments_sha256, client_name, client_version, 'x', 0.0"
-     " FROM runs", "No event stands for the row of runs r2"),
+     " budget_json, device_kind, device_uid, environment_id, 'k', arguments_sha256, client_name, client_version, 'x',"
+     " 0.0 FROM runs", "No event stands for the row of runs r2"),
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from kernelgate.budget.audit_rows import ResultStream
+from kernelgate.budget.audit_rows import ResultStream, reason_of
 from kernelgate.budget.chain import HASHED_COLUMNS, event_hash
 from kernelgate.budget.connection import open_for_reading
 from kernelgate.budget.records import Head
@@ -16,10 +16,19 @@ from kernelgate.budget.triggers import GENESIS_HASH
 
 _LEADING: Final = 5
 _SEQ_AT: Final = HASHED_COLUMNS.index("seq")
+NOT_UTF8: Final = "\0 not UTF-8: "
 _NEAR: Final = 50
 """So far from its place an event is looked for."""
 _EVENTS: Final = f"""SELECT seq, prev_hash, hash, run_id, rows_sha256, {", ".join(HASHED_COLUMNS)}
 FROM events WHERE seq <= ? ORDER BY seq"""
+
+
+def readable(cell: bytes) -> str:
+    """A text of the book, with what is not UTF-8 written out; its digest is then another than the honest text had."""
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return f"{NOT_UTF8}{cell.decode(errors='backslashreplace')}"
 
 
 class Wrong(NamedTuple):
@@ -31,7 +40,7 @@ class Wrong(NamedTuple):
     run_id: str | None = None
 
 
-def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None) -> list[Wrong]:
+def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None, *, any_text: bool = False) -> list[Wrong]:
     """Walk over the events up to `last_seq`; what was added since is left to the next audit.
 
     Args:
@@ -39,8 +48,11 @@ def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None) -> l
         last_seq: the last event that the audit saw.
         run: look at the rows of this run's results only; the chain is always checked whole.
         head: one that was kept outside.
+        any_text: read texts that are not UTF-8 too.
     """
     connection = open_for_reading(path)
+    if any_text:
+        connection.text_factory = readable
     try:
         connection.execute("BEGIN")
         return _walk(connection, last_seq, run, head)
@@ -55,13 +67,18 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
     having = [(table, ids) for table in PAID_TABLES if table != "results" and (ids := _with_rows(connection, table))]
     result_id_at = paid.columns.index("result_id")
     prev_hash, seq = GENESIS_HASH, 0
+    if head is not None and head.seq == 0 and head.hash != GENESIS_HASH:
+        wrong.append(Wrong("head", "The head that was kept is of event 0, and no book begins with its hash.", 0))
     for row in connection.execute(_EVENTS, (last_seq,)):
         found_seq, found_prev_hash, found_hash, run_id, rows_sha256 = row[:_LEADING]
         if found_seq != seq + 1:
             wrong.append(Wrong("chain", f"Event {seq + 1} is missing.", found_seq))
         seq = found_seq
-        if found_prev_hash != prev_hash or found_hash != event_hash(prev_hash, row[_LEADING:]):
-            wrong.append(Wrong("chain", _broken(seq, found_prev_hash, found_hash, row[_LEADING:], prev_hash), seq))
+        try:
+            if found_prev_hash != prev_hash or found_hash != event_hash(prev_hash, row[_LEADING:]):
+                wrong.append(Wrong("chain", _broken(seq, found_prev_hash, found_hash, row[_LEADING:], prev_hash), seq))
+        except Exception as error:  # noqa: BLE001 -- whatever stands in a cell is a finding, not the audit's end
+            wrong.append(Wrong("chain", f"Event {seq} has no hash: {reason_of(error)}.", seq))
         prev_hash = found_hash
         if head is not None and head.seq == seq and head.hash != prev_hash:
             what = f"Event {seq} has another hash than the head that was kept: rewritten."

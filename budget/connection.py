@@ -231,10 +231,17 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
         uri += "&immutable=1"  # on a read-only medium SQLite cannot make the files that a WAL book needs
     try:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S)
-        version = version_of(connection, file)
     except sqlite3.Error as error:
         raise _explained(error, file) from error
+    try:
+        version = version_of(connection, file)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise _explained(error, file) from error
+        raise
     if version == 0:
+        connection.close()
         raise NotABook(f"{file} is an empty SQLite database, not a ledger of kernelgate; check the path.")
     return connection
 

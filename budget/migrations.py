@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kernelgate.budget.clock import Clock
-from kernelgate.budget.errors import BookTooNew, NotABook
+from kernelgate.budget.errors import BookDamaged, BookTooNew, NotABook
 from kernelgate.budget.triggers import expected_triggers
 
 SCHEMA_VERSION: Final = 1
@@ -36,6 +36,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
+        BookDamaged: it no longer says which schema it has.
     """
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if objects == 0:
@@ -45,6 +46,8 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     if application != APPLICATION_ID:
         raise NotABook(f"{path} is a SQLite database, but not a ledger of kernelgate; name another ledger file.")
     (version,) = connection.execute("SELECT ifnull(max(version), 0) FROM schema_version").fetchone()
+    if version < 1:
+        raise BookDamaged(f"The ledger {path} no longer says which schema it has: rows were taken out; restore a copy.")
     if version > SCHEMA_VERSION:
         raise BookTooNew(
             f"The book {path} has schema {version}, and this kernelgate knows schemas up to {SCHEMA_VERSION};"

@@ -1,0 +1,102 @@
+"""Is the file made as this version makes it? Tables, indexes, triggers and views, and texts that are none."""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+from kernelgate.budget.earlier_views import EARLIER_VIEWS
+from kernelgate.budget.migrations import queries, schema
+from kernelgate.budget.triggers import expected_triggers
+from kernelgate.tasks.model import sha256_hex
+
+_OF_OTHERS: Final = frozenset({"_sqlite_migrations", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+"""Tables that SQLite itself and sqlite-utils keep in a file."""
+
+
+class Part(NamedTuple):
+    """Something in the file's schema that is not as this version makes it."""
+
+    topic: Literal["triggers", "schema"]
+    what: str
+
+
+def wrong_parts(connection: sqlite3.Connection) -> Iterator[Part]:
+    """Compare the whole of `sqlite_schema` with what this version writes; views may be those of an earlier one."""
+    wanted = _wanted()
+    found = {
+        (kind, name): text
+        for kind, name, table, text in connection.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid"
+        )
+        if not (kind == "index" and text is None) and not (kind in ("table", "index") and table in _OF_OTHERS)
+    }
+    for (kind, name), text in wanted.items():
+        topic: Literal["triggers", "schema"] = "triggers" if kind == "trigger" else "schema"
+        if (kind, name) not in found:
+            lost = ": rows may have been changed unseen" if kind == "trigger" else ""
+            yield Part(topic, f"The {kind} {name} is gone{lost}.")
+        elif found[kind, name] != text and not (kind == "view" and _is_earlier(name, found[kind, name])):
+            cure = "; opening the ledger with a server mends it" if kind == "view" else ""
+            yield Part(topic, f"The {kind} {name} does not have the text that this version writes{cure}.")
+    for kind, name in found:
+        if (kind, name) not in wanted:
+            if kind == "trigger":
+                yield Part("triggers", f"The trigger {name} is none of a ledger's: it may change or swallow rows.")
+            else:
+                yield Part("schema", f"The {kind} {name} is no part of a ledger.")
+
+
+def _wanted() -> dict[tuple[str, str], str]:
+    made = sqlite3.connect(":memory:")
+    try:
+        made.executescript(schema())
+        rows = made.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql NOT NULL").fetchall()
+    finally:
+        made.close()
+    return {
+        **{(kind, name): text for kind, name, text in rows},
+        **{("trigger", name): text for name, text in expected_triggers().items()},
+        **{("view", name): f"CREATE VIEW {name} AS {select}" for name, select in queries().items()},
+    }
+
+
+def _is_earlier(name: str, text: str) -> bool:
+    return sha256_hex(text) in EARLIER_VIEWS.get(name, ())
+
+
+class BadText(NamedTuple):
+    """A cell of text that is not UTF-8."""
+
+    table: str
+    rowid: int
+    column: str
+
+
+def bad_texts(connection: sqlite3.Connection) -> Iterator[BadText]:
+    """Every text of the book that is not UTF-8. Needs a connection of its own: its texts come as bytes."""
+    connection.text_factory = bytes
+    tables = [
+        name.decode()
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")
+    ]
+    for table in tables:
+        texts = [
+            row[1].decode()
+            for row in connection.execute(f'PRAGMA table_info("{table}")')
+            if row[2] in (b"TEXT", "TEXT")
+        ]
+        if not texts:
+            continue
+        columns = ", ".join(f'"{name}"' for name in texts)
+        for rowid, *cells in connection.execute(f'SELECT rowid, {columns} FROM "{table}"'):
+            for name, cell in zip(texts, cells, strict=True):
+                if isinstance(cell, bytes) and not _is_utf8(cell):
+                    yield BadText(table, rowid, name)
+
+
+def _is_utf8(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

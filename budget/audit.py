@@ -24,7 +24,7 @@ from kernelgate.budget.errors import UnknownId, translate
 from kernelgate.budget.records import Environment, Head
 from kernelgate.budget.rules import Rules, find_rules
 from kernelgate.budget.triggers import GENESIS_HASH
-from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tasks.model import NOT_DECISIVE, Frozen, Task, canonical_json, sha256_hex
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
@@ -296,7 +296,10 @@ def _source_digest(files_json: str) -> str:
 
 
 def _task_digest(spec_json: str) -> str:
-    return Task.model_validate(json.loads(spec_json), strict=False).digest
+    spec = json.loads(spec_json)
+    Task.model_validate(spec, strict=False)
+    # Over the spec as it stands: a version that knew fewer fields of a task had no digest of the others.
+    return sha256_hex(canonical_json({name: value for name, value in spec.items() if name not in NOT_DECISIVE}))
 
 
 def _environment_id(facts_json: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from kernelgate.budget.clock import Clock
 from kernelgate.budget.errors import BookDamaged, BookTooNew, NotABook
+from kernelgate.budget.model import HOUSE
 from kernelgate.budget.triggers import expected_triggers
 
 SCHEMA_VERSION: Final = 1
@@ -24,10 +25,10 @@ def queries() -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8").strip().rstrip(";") for file in sorted(folder.glob("*.sql"))}
 
 
-def schema() -> str:
-    """The SQL of all steps: what a new book is made of, before its triggers and views."""
+def schema(version: int = SCHEMA_VERSION) -> str:
+    """The SQL of the steps up to a version: what a book is made of, before its triggers and views."""
     folder = Path(__file__).parent / "schema"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in _STEPS)
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in _STEPS[:version])
 
 
 def version_of(connection: sqlite3.Connection, path: Path) -> int:
@@ -70,6 +71,9 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
     """
     if version_of(connection, path) < SCHEMA_VERSION:
         _bring_up(connection, clock)
+    # The house pays from the start (qualifying, calibrating, the referee), and is to be seen among the accounts.
+    if not connection.execute("SELECT 1 FROM accounts WHERE account_id = ?", (HOUSE,)).fetchone():
+        connection.execute("INSERT INTO accounts (account_id, created_utc) VALUES (?, ?)", (HOUSE, clock.utc()))
     # A view holds no data: that of an older kernelgate, or an edited one, gives way to the query of this one.
     present = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'").fetchall())
     for name, select in queries().items():

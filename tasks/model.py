@@ -90,6 +90,10 @@ class Tolerance(Frozen):
     atol: float = Field(ge=0, le=1)
 
 
+NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description"})
+"""Fields of a task that no verdict depends on."""
+
+
 class Task(Frozen):
     """What is to be made faster. Its digest covers everything that a verdict depends on."""
 
@@ -130,7 +134,7 @@ class Task(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over all that decides a verdict (not name, title, group or description)."""
-        decisive = self.model_dump(mode="json", exclude={"name", "title", "group", "description"})
+        decisive = self.model_dump(mode="json", exclude=set(NOT_DECISIVE))
         return sha256_hex(canonical_json(decisive))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:

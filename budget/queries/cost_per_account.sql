@@ -20,10 +20,6 @@ SELECT
   ifnull(p.work_ns, 0) / 1e9 AS calls_work_s, ifnull(p.overrun_ns, 0) / 1e9 AS overruns_device_s,
   ifnull(h.qualifying_ns, 0) / 1e9 AS qualifying_device_s, ifnull(h.calibrating_ns, 0) / 1e9 AS calibrating_device_s,
   ifnull(h.referee_ns, 0) / 1e9 AS referee_device_s, a.device_s_cap
-FROM (
-  SELECT account_id, device_s_cap FROM accounts
-  -- The house has a row of its own from its first overrun on; what it paid before that counts as well.
-  UNION ALL SELECT 'house', NULL WHERE NOT EXISTS (SELECT 1 FROM accounts WHERE account_id = 'house')
-) a
+FROM accounts a
 LEFT JOIN paid p ON p.account_id = a.account_id
 LEFT JOIN house h ON h.account_id = a.account_id;

@@ -35,24 +35,24 @@ class RecordedAudit:
         self._is_covered = False
         """Whether any event stood for a row yet."""
 
-    def wrong_at(self, event: Stands) -> str | None:
-        """What is wrong with the row of an event, if anything is."""
+    def wrong_at(self, event: Stands) -> list[str]:
+        """What is wrong with the row of an event."""
         seq, run_id, table, key, rows_sha256 = event
         first, self._is_covered = not self._is_covered, True
         if table == EARLIER:
             if not first:
-                return f"Event {seq} stands for earlier rows, and events before it stand for rows already."
+                return [f"Event {seq} stands for earlier rows, and events before it stand for rows already."]
             self._earlier = event
-            return None
+            return []
         self._named[table].add(key)
         found = self._rows.digest(table, key)
         if found is None:
-            return f"The row of {table} that event {seq} stands for ({key}) is gone."
+            return [f"The row of {table} that event {seq} stands for ({key}) is gone."]
         if found != rows_sha256:
-            return f"The row of {table} that event {seq} stands for ({key}), or its task, does not have its digest."
+            return [f"The row of {table} that event {seq} stands for ({key}), or its task, does not have its digest."]
         if table in OF_A_RUN and run_id != self._run_of(table, key):
-            return f"Event {seq} stands for {key}, which is of another run."
-        return None
+            return [f"Event {seq} stands for {key}, which is of another run."]
+        return []
 
     def _run_of(self, table: str, key: str) -> str | None:
         row = self._connection.execute(f"SELECT run_id FROM {table} WHERE {RECORDED[table]} = ?", (key,)).fetchone()

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 from kernelgate.budget.admission import GUARDED, rungs_below
 from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
 from kernelgate.budget.audit_refusals import untrue
-from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow
+from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, reason_of
 from kernelgate.budget.history import Fold, Timing
 from kernelgate.budget.model import (
     HOUSE,
@@ -125,6 +125,14 @@ class RunAudit:
             replayed: the result that it repeats, if it repeats one.
         """
         wrong: list[str] = []
+        for step in (self._move, self._result, self._purse):
+            try:
+                step(event, result, replayed, wrong)
+            except Exception as error:  # noqa: BLE001 -- whatever stands in a cell is a finding, not the audit's end
+                wrong.append(f"Event {event.seq} says what cannot be judged: {reason_of(error)}.")
+        return wrong
+
+    def _move(self, event: EventRow, result: ResultRow | None, _replayed: Replayed | None, wrong: list[str]) -> None:
         kind = event.kind
         wrong.extend(wrong_booking(event, self._run["account_id"]))
         if kind == "grant":
@@ -143,10 +151,6 @@ class RunAudit:
             self._refusal(event, wrong)
         elif kind == "close":
             self._closed = True
-        if result is not None:
-            self._result(event, result, replayed, wrong)
-        self._purse(event, wrong)
-        return wrong
 
     def _refusal(self, event: EventRow, wrong: list[str]) -> None:
         kind = event.refusal_kind
@@ -232,7 +236,9 @@ class RunAudit:
         for seq in self._unbooked.values():
             yield seq, f"What settle {seq} measured above its hold is not booked on the house."
 
-    def _result(self, event: EventRow, result: ResultRow, replayed: Replayed | None, wrong: list[str]) -> None:
+    def _result(self, event: EventRow, result: ResultRow | None, replayed: Replayed | None, wrong: list[str]) -> None:
+        if result is None:
+            return
         seq, number = event.seq, result.result_id
         if event.kind not in ("settle", "note"):
             wrong.append(f"Result {number} names event {seq}, which is a {event.kind}.")
@@ -302,7 +308,7 @@ class RunAudit:
         if event.hold_seq in overlaps:
             overlaps.remove(event.hold_seq)
 
-    def _purse(self, event: EventRow, wrong: list[str]) -> None:
+    def _purse(self, event: EventRow, _result: ResultRow | None, _replayed: Replayed | None, wrong: list[str]) -> None:
         if event.purse_json is None:
             wrong.append(f"Event {event.seq} carries no purse.")
             return

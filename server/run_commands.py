@@ -15,7 +15,7 @@ from kernelgate.server import own_kernel
 from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
-from kernelgate.server.trouble import guarded, say
+from kernelgate.server.trouble import Trouble, guarded, say
 from kernelgate.tasks.model import ENTRY_FILE
 
 
@@ -138,12 +138,12 @@ def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | Non
         try:
             anchor = Head.parse(head) if head else None
         except ValueError:
-            return say("--head takes seq:hash with all 64 digits of the hash, as the replies carry it")
+            raise Trouble("--head takes seq:hash with all 64 digits of the hash, as the replies carry it") from None
         found = audit.audit(path, run_id, anchor)
         if as_json:
             print(found.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
         else:
-            Console(soft_wrap=True, highlight=False).print(audit.rendered(found))
+            Console(soft_wrap=True, highlight=False, markup=False).print(audit.rendered(found))
         return 0 if found.ok else 1
 
-    return guarded(auditing)
+    return guarded(auditing, as_json=as_json)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
@@ -90,6 +90,10 @@ class Tolerance(Frozen):
     atol: float = Field(ge=0, le=1)
 
 
+NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description"})
+"""Fields of a task that no verdict depends on."""
+
+
 class Task(Frozen):
     """What is to be made faster. Its digest covers everything that a verdict depends on."""
 
@@ -130,7 +134,8 @@ class Task(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over all that decides a verdict (not name, title, group or description)."""
-        return digest_of_spec(self.model_dump(mode="json"))
+        decisive = self.model_dump(mode="json", exclude=set(NOT_DECISIVE))
+        return sha256_hex(canonical_json(decisive))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:
         """The workloads run on a kind of device; with `held_out`, also the hidden ones."""
@@ -141,13 +146,6 @@ class Task(Frozen):
         return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
 
 
-def digest_of_spec(spec: Mapping[str, JsonValue]) -> str:
-    """The digest of a task that was kept as JSON, by this version or by one that knew other fields."""
-    decisive = {name: value for name, value in spec.items() if name not in _NOT_DECISIVE}
-    return sha256_hex(canonical_json(decisive))
-
-
-_NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description"})
 EXACT: Final = Tolerance(rtol=0.0, atol=0.0)
 DEFAULT_TOLERANCES: Final[dict[Dtype, Tolerance]] = {
     # Room for another order of summation, and tight enough that zeros, the mean or the input do not pass.

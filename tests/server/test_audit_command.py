@@ -32,7 +32,7 @@ def forged(book: Scenario) -> None:
 def test_an_honest_book_is_said_to_hold(book: Scenario) -> None:
     done = run("audit", str(book.path), "--head", str(book.ledger.head()), "--run", "r1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("The book holds")
+    assert done.stdout.startswith("Run r1 holds")
     assert str(book.ledger.head()) in done.stdout
 
 

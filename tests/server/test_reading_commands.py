@@ -22,10 +22,10 @@ def ledger(tmp_path: Path) -> Path:
 def test_export_prints_lines_of_json_or_writes_them_whole(ledger: Path, tmp_path: Path) -> None:
     printed = CliRunner().invoke(main, ["export", str(ledger)])
     assert printed.exit_code == 0
-    assert [json.loads(line)["table"] for line in printed.stdout.splitlines()] == ["schema_version"]
+    assert [json.loads(line)["table"] for line in printed.stdout.splitlines()] == ["schema_version", "accounts"]
     written = CliRunner().invoke(main, ["export", "--data", str(tmp_path), "-o", str(tmp_path / "book.jsonl")])
     assert (written.exit_code, written.stdout) == (0, "")
-    assert "1 rows of" in written.stderr
+    assert "2 rows of" in written.stderr
     assert (tmp_path / "book.jsonl").read_text() == printed.stdout
 
 

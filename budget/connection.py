@@ -99,6 +99,16 @@ class Session:
             raise
         return session
 
+    @classmethod
+    def reading(cls, path: str | os.PathLike[str]) -> Self:
+        """A book that is only looked into: nothing beside its views and rows can be asked of it.
+
+        Raises:
+            LedgerError: as `open_for_reading`.
+        """
+        file = Path(path).absolute()
+        return cls(open_for_reading(file), file, SystemClock(), find_rules(), BUSY_TIMEOUT_S)
+
     def _prepare(self, *, log_was_there: bool) -> None:
         version = version_of(self._connection, self._path)
         if version == 0:

@@ -25,7 +25,7 @@ def book(tmp_path: Path) -> Scenario:
 def forged(book: Scenario) -> None:
     with sqlite3.connect(book.path) as connection:
         connection.execute("DROP TRIGGER events_refuse_update")
-        connection.execute("UPDATE events SET reason = 'nicer' WHERE seq = 3")
+        connection.execute("UPDATE events SET reason = 'nicer' WHERE seq = 4")
     connection.close()
 
 
@@ -41,7 +41,7 @@ def test_a_forged_book_is_said_not_to_hold_with_the_event(book: Scenario) -> Non
     done = run("audit", str(book.path))
     assert done.returncode == 1
     assert done.stdout.startswith("The book does not hold.")
-    assert "event 3" in done.stdout
+    assert "event 4" in done.stdout
     said = json.loads(run("audit", str(book.path), "--json").stdout)
     assert not said["ok"]
     assert {"chain", "triggers"} < {finding["topic"] for finding in said["findings"]}

@@ -179,7 +179,11 @@ class Admission(Runs):
         self, request: AdmitRequest, purse: Purse, kind: RefusalKind, why: str, missing: str,
         decision: Decision | None = None,
     ) -> Refused:  # fmt: skip
-        event = Event(**_call_of(request), kind="refuse", refusal_kind=kind, reason=why, missing=missing,
+        call = _call_of(request)
+        if kind == "rung_missing" and missing.startswith(f"{Rung.compile.value}:"):
+            # Where the result is missing: a candidate is compiled for a target, and checked on a device.
+            call["environment_id"] = request.environment_of_below or request.environment_id
+        event = Event(**call, kind="refuse", refusal_kind=kind, reason=why, missing=missing,
                       decision_json=_decision_text(decision))  # fmt: skip
         return self._write_refusal(event, purse, kind, decision)
 

@@ -7,31 +7,50 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from kernelgate.budget.audit_rows import ResultStream
+from kernelgate.budget.audit_recorded import RecordedAudit, Stands
+from kernelgate.budget.audit_rows import ResultStream, reason_of
 from kernelgate.budget.chain import HASHED_COLUMNS, event_hash
 from kernelgate.budget.connection import open_for_reading
+from kernelgate.budget.recorded import named_by
 from kernelgate.budget.records import Head
 from kernelgate.budget.rows import PAID_TABLES, PaidRows
 from kernelgate.budget.triggers import GENESIS_HASH
 
-_LEADING: Final = 5
+_LEADING: Final = 8
 _SEQ_AT: Final = HASHED_COLUMNS.index("seq")
+NOT_UTF8: Final = "\0 not UTF-8: "
 _NEAR: Final = 50
 """So far from its place an event is looked for."""
-_EVENTS: Final = f"""SELECT seq, prev_hash, hash, run_id, rows_sha256, {", ".join(HASHED_COLUMNS)}
+_EVENTS: Final = f"""SELECT seq, prev_hash, hash, run_id, rows_sha256, kind, rung, reason, {", ".join(HASHED_COLUMNS)}
 FROM events WHERE seq <= ? ORDER BY seq"""
+
+
+class Walked(NamedTuple):
+    """What a walk found."""
+
+    wrong: list["Wrong"]
+    not_covered: int
+    """Rows of a ledger from before the chain covered such rows."""
+
+
+def readable(cell: bytes) -> str:
+    """A text of the book, with what is not UTF-8 written out; its digest is then another than the honest text had."""
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return f"{NOT_UTF8}{cell.decode(errors='backslashreplace')}"
 
 
 class Wrong(NamedTuple):
     """Something that is not as it was written. Tuples, because they cross from one process to another."""
 
-    topic: Literal["chain", "head", "run"]
+    topic: Literal["chain", "head", "run", "rows"]
     what: str
     seq: int | None = None
     run_id: str | None = None
 
 
-def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None) -> list[Wrong]:
+def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None, *, any_text: bool = False) -> Walked:
     """Walk over the events up to `last_seq`; what was added since is left to the next audit.
 
     Args:
@@ -39,8 +58,11 @@ def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None) -> l
         last_seq: the last event that the audit saw.
         run: look at the rows of this run's results only; the chain is always checked whole.
         head: one that was kept outside.
+        any_text: read texts that are not UTF-8 too.
     """
     connection = open_for_reading(path)
+    if any_text:
+        connection.text_factory = readable
     try:
         connection.execute("BEGIN")
         return _walk(connection, last_seq, run, head)
@@ -48,20 +70,22 @@ def wrong_in(path: Path, last_seq: int, run: str | None, head: Head | None) -> l
         connection.close()
 
 
-def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: Head | None) -> list[Wrong]:
+def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: Head | None) -> Walked:
     wrong: list[Wrong] = []
-    paid = PaidRows(connection)
+    paid, recorded = PaidRows(connection), RecordedAudit(connection)
     results = ResultStream(connection, paid.columns, run)
     having = [(table, ids) for table in PAID_TABLES if table != "results" and (ids := _with_rows(connection, table))]
     result_id_at = paid.columns.index("result_id")
     prev_hash, seq = GENESIS_HASH, 0
+    if head is not None and head.seq == 0 and head.hash != GENESIS_HASH:
+        wrong.append(Wrong("head", "The head that was kept is of event 0, and no book begins with its hash.", 0))
     for row in connection.execute(_EVENTS, (last_seq,)):
-        found_seq, found_prev_hash, found_hash, run_id, rows_sha256 = row[:_LEADING]
+        found_seq, found_prev_hash, found_hash, run_id, rows_sha256, kind, rung, reason = row[:_LEADING]
         if found_seq != seq + 1:
             wrong.append(Wrong("chain", f"Event {seq + 1} is missing.", found_seq))
         seq = found_seq
-        if found_prev_hash != prev_hash or found_hash != event_hash(prev_hash, row[_LEADING:]):
-            wrong.append(Wrong("chain", _broken(seq, found_prev_hash, found_hash, row[_LEADING:], prev_hash), seq))
+        if (broken := _link(seq, found_prev_hash, found_hash, row[_LEADING:], prev_hash)) is not None:
+            wrong.append(Wrong("chain", broken, seq))
         prev_hash = found_hash
         if head is not None and head.seq == seq and head.hash != prev_hash:
             what = f"Event {seq} has another hash than the head that was kept: rewritten."
@@ -71,13 +95,28 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
             result_id = result[result_id_at]
             among = ["results", *(table for table, ids in having if result_id in ids)]
             digest = paid.digest(result_id, among, result)
-        if digest != rows_sha256 and run in (None, run_id):
+        named = None if result is not None else named_by(kind, run_id, rung, reason, rows_sha256)
+        if named is not None:
+            strange = recorded.wrong_at(Stands(seq, run_id, *named, rows_sha256))
+            wrong.extend(Wrong("rows", what, seq, run_id) for what in strange)
+        elif digest != rows_sha256 and run in (None, run_id):
             what = f"The rows that event {seq} stands for do not have the digest that it carries."
             wrong.append(Wrong("run", what, seq, run_id))
     if head is not None and head.seq > seq:
         what = f"The book ends at event {seq}, the head that was kept is {head.seq}: cut off."
         wrong.append(Wrong("head", what, seq))
-    return wrong
+    wrong.extend(Wrong("rows", what, at_seq) for at_seq, what in recorded.others(last_seq))
+    return Walked(wrong, recorded.not_covered())
+
+
+def _link(seq: int, own_prev_hash: str, own_hash: str, cells: tuple[Any, ...], prev_hash: str) -> str | None:
+    """What is wrong with an event as a link of the chain, if anything is."""
+    try:
+        if own_prev_hash != prev_hash or own_hash != event_hash(prev_hash, cells):
+            return _broken(seq, own_prev_hash, own_hash, cells, prev_hash)
+    except Exception as error:  # noqa: BLE001 -- whatever stands in a cell is a finding, not the audit's end
+        return f"Event {seq} has no hash: {reason_of(error)}."
+    return None
 
 
 def _broken(seq: int, own_prev_hash: str, own_hash: str, cells: tuple[Any, ...], prev_hash: str) -> str:

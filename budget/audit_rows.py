@@ -4,6 +4,30 @@ import sqlite3
 from typing import Any, Final, NamedTuple
 
 
+class EventRow(NamedTuple):
+    """What the invariants ask of an event."""
+
+    seq: int
+    kind: str
+    account_id: str
+    run_id: str | None
+    candidate_id: str
+    rung: str
+    environment_id: str
+    hold_seq: int
+    calls: int
+    override_calls: int
+    gpu_s: float
+    cpu_s: float
+    work_s: float
+    overrun_s: float
+    purse_json: str | None
+    decision_json: str | None
+    refusal_kind: str | None
+    reason: str
+    missing: str
+
+
 class ResultRow(NamedTuple):
     """What the invariants ask of a result, and of the candidate that it names."""
 
@@ -27,6 +51,7 @@ class ResultRow(NamedTuple):
     candidate_sha256: str | None
 
 
+_REASON_SIGNS: Final = 200
 CANDIDATE: Final = "candidate_sha256"
 CANDIDATE_CELL: Final = "c.source_sha256"
 
@@ -38,6 +63,12 @@ class Replayed(NamedTuple):
     task_digest: str
     verdict: str
     environment_id: str
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a row cannot be read or judged: one line, whatever the row says."""
+    said = " ".join("".join(sign if sign.isprintable() else " " for sign in str(error)).split())
+    return f"{type(error).__name__}{f' ({said[:_REASON_SIGNS]})' if said else ''}"
 
 
 class ResultStream:
@@ -56,15 +87,13 @@ class ResultStream:
 
     def at(self, seq: int) -> tuple[Any, ...] | None:
         """The cells of the result of this event; results of earlier numbers belong to none."""
-        row = self._next
-        if row is None or row[0] > seq:
-            return None
-        self._next = self._rows.fetchone()
-        if row[0] == seq:
-            cells: tuple[Any, ...] = row[3:]
-            return cells
-        self._strays.append(row[1:3])
-        return self.at(seq)
+        while (row := self._next) is not None and row[0] <= seq:
+            self._next = self._rows.fetchone()
+            if row[0] == seq:
+                cells: tuple[Any, ...] = row[3:]
+                return cells
+            self._strays.append(row[1:3])
+        return None
 
     def strays(self) -> list[tuple[int, str]]:
         """Number and run of the results whose event does not exist, after the last event."""

@@ -9,7 +9,9 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
-from kernelgate.budget.audit_rows import Replayed, ResultRow
+from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
+from kernelgate.budget.audit_refusals import untrue
+from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, reason_of
 from kernelgate.budget.history import Fold, Timing
 from kernelgate.budget.model import (
     HOUSE,
@@ -28,29 +30,6 @@ from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
 """Sums of nanosecond-rounded seconds may differ by so much over a run."""
-
-
-class EventRow(NamedTuple):
-    """What the invariants ask of an event."""
-
-    seq: int
-    kind: str
-    account_id: str
-    run_id: str
-    candidate_id: str
-    rung: str
-    environment_id: str
-    hold_seq: int
-    calls: int
-    override_calls: int
-    gpu_s: float
-    cpu_s: float
-    work_s: float
-    overrun_s: float
-    purse_json: str | None
-    decision_json: str | None
-    refusal_kind: str | None
-    reason: str
 
 
 class _Amounts(NamedTuple):
@@ -146,9 +125,19 @@ class RunAudit:
             replayed: the result that it repeats, if it repeats one.
         """
         wrong: list[str] = []
+        for step in (self._move, self._result, self._purse):
+            try:
+                step(event, result, replayed, wrong)
+            except Exception as error:  # noqa: BLE001 -- whatever stands in a cell is a finding, not the audit's end
+                wrong.append(f"Event {event.seq} says what cannot be judged: {reason_of(error)}.")
+        return wrong
+
+    def _move(self, event: EventRow, result: ResultRow | None, _replayed: Replayed | None, wrong: list[str]) -> None:
         kind = event.kind
+        wrong.extend(wrong_booking(event, self._run["account_id"]))
         if kind == "grant":
             self._granted_seen = True
+            wrong.extend(wrong_grant(event, self._run, self._budget))
         elif not self._granted_seen:
             wrong.append(f"Event {event.seq} comes before the run's grant.")
         if kind in ("hold", "override"):
@@ -159,12 +148,21 @@ class RunAudit:
             self._overrun(event, wrong)
         elif kind == "refuse":
             self._decision(event, wrong)
+            self._refusal(event, wrong)
         elif kind == "close":
             self._closed = True
-        if result is not None:
-            self._result(event, result, replayed, wrong)
-        self._purse(event, wrong)
-        return wrong
+
+    def _refusal(self, event: EventRow, wrong: list[str]) -> None:
+        kind = event.refusal_kind
+        if kind == "rule" and event.decision_json is None and event.rung not in GUARDED:
+            wrong.append(f"Event {event.seq} needs a decision of the rule and has none.")
+        if kind not in ("rung_missing", "purse", "deadline"):
+            return
+        below = {step: self._passed[step].get(event.candidate_id, _NOWHERE) for step in _BELOW.get(event.rung, ())}
+        said = untrue(
+            event, self._purse_now(), is_closed=self._closed, below=below, environment_id=event.environment_id
+        )
+        wrong.extend([] if said is None else [said])
 
     def _entry(self, event: EventRow, wrong: list[str]) -> None:
         candidate_id, environment_id = event.candidate_id, event.environment_id
@@ -238,7 +236,9 @@ class RunAudit:
         for seq in self._unbooked.values():
             yield seq, f"What settle {seq} measured above its hold is not booked on the house."
 
-    def _result(self, event: EventRow, result: ResultRow, replayed: Replayed | None, wrong: list[str]) -> None:
+    def _result(self, event: EventRow, result: ResultRow | None, replayed: Replayed | None, wrong: list[str]) -> None:
+        if result is None:
+            return
         seq, number = event.seq, result.result_id
         if event.kind not in ("settle", "note"):
             wrong.append(f"Result {number} names event {seq}, which is a {event.kind}.")
@@ -288,25 +288,27 @@ class RunAudit:
             self._trails[event.environment_id].overlap_seqs.append(seq)
 
     def _saw(self, event: EventRow, decision: Decision) -> dict[str, Any]:
-        purse = Purse(
-            granted=self._budget,
-            open=Spent.model_validate(self._open),
-            settled=Spent.model_validate(self._settled),
-        )
         trail = self._trails[event.environment_id]
-        history = trail.fold.history(trail.overlap_seqs, purse, event.seq - 1)
+        history = trail.fold.history(trail.overlap_seqs, self._purse_now(), event.seq - 1)
         reason = "asked" if decision.saw.get("override_asked") else None
         promotion = Promotion(candidate_id=event.candidate_id, rung=Rung(event.rung), override_reason=reason)
         rule = self._rules[decision.rule]
         saw: dict[str, Any] = rule.observe(history, promotion, decision.parameters).model_dump(mode="json")
         return saw
 
+    def _purse_now(self) -> Purse:
+        return Purse(
+            granted=self._budget,
+            open=Spent.model_validate(self._open),
+            settled=Spent.model_validate(self._settled),
+        )
+
     def _forget_overlap(self, event: EventRow) -> None:
         overlaps = self._trails[event.environment_id].overlap_seqs
         if event.hold_seq in overlaps:
             overlaps.remove(event.hold_seq)
 
-    def _purse(self, event: EventRow, wrong: list[str]) -> None:
+    def _purse(self, event: EventRow, _result: ResultRow | None, _replayed: Replayed | None, wrong: list[str]) -> None:
         if event.purse_json is None:
             wrong.append(f"Event {event.seq} carries no purse.")
             return

@@ -6,6 +6,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
 from kernelgate.budget.clock import Clock
+from kernelgate.budget.errors import BookRefusedRow
 from kernelgate.budget.model import EventKind, RefusalKind
 from kernelgate.budget.records import Head
 from kernelgate.budget.triggers import GENESIS_HASH
@@ -88,6 +89,19 @@ def head_of(connection: sqlite3.Connection) -> Head:
     return Head(seq=row[0], hash=row[1]) if row else Head(seq=0, hash=GENESIS_HASH)
 
 
+def require_row(inserted: sqlite3.Cursor, table: str) -> None:
+    """A trigger of somebody else can make SQLite leave a row out without a word; what was answered must stand.
+
+    Raises:
+        BookRefusedRow: nothing was inserted.
+    """
+    if inserted.rowcount != 1:
+        raise BookRefusedRow(
+            f"The book left out a row of {table} that was to be written: a trigger that is none of a ledger's does "
+            "that; nothing was charged, run `kernelgate audit`, which names it."
+        )
+
+
 def append(connection: sqlite3.Connection, clock: Clock, event: Event, before: Head | None = None) -> Head:
     """Write the next event. The caller holds an immediate transaction, so that nobody writes in between.
 
@@ -96,6 +110,9 @@ def append(connection: sqlite3.Connection, clock: Clock, event: Event, before: H
         clock: stamps the event.
         event: what happened.
         before: the head, where the caller has read it in this transaction.
+
+    Raises:
+        BookRefusedRow: the row did not appear.
     """
     before = before or head_of(connection)
     columns: dict[str, Cell] = {"seq": before.seq + 1}
@@ -106,5 +123,5 @@ def append(connection: sqlite3.Connection, clock: Clock, event: Event, before: H
     for name in _SECONDS:  # a REAL column gives back 0.0 for 0, and their JSON differs
         columns[name] = float(columns[name] or 0.0)
     digest = event_hash(before.hash, tuple([columns[name] for name in HASHED_COLUMNS]))
-    connection.execute(_INSERT, (*columns.values(), before.hash, digest))
+    require_row(connection.execute(_INSERT, (*columns.values(), before.hash, digest)), "events")
     return Head(seq=before.seq + 1, hash=digest)

@@ -36,6 +36,9 @@ BUSY_TIMEOUT_S: Final = 5.0
 """Longer than any healthy transaction of another process by a factor of a thousand."""
 _SMALLEST_BYTES: Final = 512
 """Of a SQLite database; SQLite takes what is shorter for an empty one and writes over it."""
+_EMPTIED: Final = (
+    "The book {path} has no tables: the log {log} that held them is gone; put it back, or start a new ledger elsewhere."
+)
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _RETRY_S: Final = 0.001
 """Between two attempts to become the writer where another program holds SQLite's own lock. Its own handler backs off to
@@ -74,13 +77,15 @@ class Session:
         file = Path(path).absolute()
         clock = clock or SystemClock()
         _make_file(file)
+        _require_log(file)
+        log_was_there = log_beside(file).exists()
         try:
             connection = sqlite3.connect(file, timeout=busy_timeout_s, isolation_level=None)
         except sqlite3.Error as error:
             raise translate(error, file) from error
         session = cls(connection, file, clock, find_rules(), busy_timeout_s)
         try:
-            session._prepare()
+            session._prepare(log_was_there=log_was_there)
         except sqlite3.Error as error:
             session.close()
             raise _explained(error, file) from error
@@ -94,8 +99,26 @@ class Session:
             raise
         return session
 
-    def _prepare(self) -> None:
+    @classmethod
+    def reading(cls, path: str | os.PathLike[str]) -> Self:
+        """A book that is only looked into: nothing beside its views and rows can be asked of it.
+
+        Raises:
+            LedgerError: as `open_for_reading`.
+        """
+        file = Path(path).absolute()
+        return cls(open_for_reading(file), file, SystemClock(), find_rules(), BUSY_TIMEOUT_S)
+
+    def _prepare(self, *, log_was_there: bool) -> None:
         version = version_of(self._connection, self._path)
+        if version == 0:
+            (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+            if mode == "wal" and not log_was_there:
+                raise BookDamaged(_EMPTIED.format(path=self._path, log=log_beside(self._path)))
+            # Before there is a log: the tables of a book stand in its file from the start, so that one without them
+            # is known to have lost its log.
+            with self.transaction():
+                migrate(self._connection, self._path, self._clock)
         _use_wal(self._connection, self._path, self._busy_timeout_s)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -171,8 +194,17 @@ class Session:
             self._make_durable()
 
     def _take_turn(self) -> None:
-        if self._log is not None and not self._log.take_turn(self._busy_timeout_s):
+        if self._log is None:
+            return
+        if not self._log.take_turn(self._busy_timeout_s):
             raise busy(self._path)
+        if self._log.is_gone():
+            self._log.pass_turn()
+            raise BookDamaged(
+                f"The log {log_beside(self._path)} was taken away while the book was open: what is written now would "
+                "be lost, so nothing was written and nothing charged; end all that have the book open, then run "
+                "`kernelgate audit` with the last head that you kept."
+            )
 
     def _pass_turn(self) -> None:
         if self._connection.in_transaction:  # something failed; a full disk has rolled back by itself
@@ -226,17 +258,40 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
     _check_size(file)
+    _require_log(file)
     uri = f"{file.as_uri()}?mode=ro"
     if not file.with_name(file.name + "-wal").exists() and not os.access(file.parent, os.W_OK):
         uri += "&immutable=1"  # on a read-only medium SQLite cannot make the files that a WAL book needs
     try:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S)
-        version = version_of(connection, file)
     except sqlite3.Error as error:
         raise _explained(error, file) from error
+    try:
+        version = version_of(connection, file)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise _explained(error, file) from error
+        raise
     if version == 0:
+        connection.close()
         raise NotABook(f"{file} is an empty SQLite database, not a ledger of kernelgate; check the path.")
     return connection
+
+
+def log_beside(file: Path) -> Path:
+    """Where SQLite keeps the log of a book: also of one that is reached through a link."""
+    return Path(f"{os.path.realpath(file)}-wal")
+
+
+def _require_log(file: Path) -> None:
+    """SQLite makes the log before the shared memory, and removes it after: memory alone means a log that was lost."""
+    log, memory = log_beside(file), Path(f"{os.path.realpath(file)}-shm")
+    if not log.exists() and memory.exists() and not log.exists():
+        raise BookDamaged(
+            f"The log {log} is gone, and what stood in it alone with it; put it back. To go on without what it said, "
+            f"remove {memory} too, then run `kernelgate audit` with the last head that you kept."
+        )
 
 
 def _log_of(file: Path) -> LogFile:

@@ -54,6 +54,10 @@ class LogFile:
             if error.errno not in _NO_LOCKS:
                 raise
 
+    def is_gone(self) -> bool:
+        """Whether somebody removed the file: SQLite would go on writing into it, and all of that end with us."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
     def make_durable(self) -> None:
         """Wait until all that stands in the log is on the disk; raises OSError."""
         os.fdatasync(self._descriptor)

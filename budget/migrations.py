@@ -7,14 +7,17 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from kernelgate.budget.chain import Event, append
 from kernelgate.budget.clock import Clock
-from kernelgate.budget.errors import BookTooNew, NotABook
+from kernelgate.budget.errors import BookDamaged, BookTooNew, NotABook
+from kernelgate.budget.model import HOUSE
+from kernelgate.budget.recorded import COVERED_FROM, EARLIER, RecordedRows
 from kernelgate.budget.triggers import expected_triggers
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x6B676174
 """`kgat`: stands in the file's header and tells a ledger from other SQLite files."""
-_STEPS: Final = ("0001_the_book.sql",)
+_STEPS: Final = ("0001_the_book.sql", "0002_what_the_chain_covers.sql")
 """Step n brings version n-1 to n; a step is never edited after a release."""
 
 
@@ -24,10 +27,10 @@ def queries() -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8").strip().rstrip(";") for file in sorted(folder.glob("*.sql"))}
 
 
-def schema() -> str:
-    """The SQL of all steps: what a new book is made of, before its triggers and views."""
+def schema(version: int = SCHEMA_VERSION) -> str:
+    """The SQL of the steps up to a version: what a book is made of, before its triggers and views."""
     folder = Path(__file__).parent / "schema"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in _STEPS)
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in _STEPS[:version])
 
 
 def version_of(connection: sqlite3.Connection, path: Path) -> int:
@@ -36,6 +39,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
+        BookDamaged: it no longer says which schema it has.
     """
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if objects == 0:
@@ -45,6 +49,8 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     if application != APPLICATION_ID:
         raise NotABook(f"{path} is a SQLite database, but not a ledger of kernelgate; name another ledger file.")
     (version,) = connection.execute("SELECT ifnull(max(version), 0) FROM schema_version").fetchone()
+    if version < 1:
+        raise BookDamaged(f"The ledger {path} no longer says which schema it has: rows were taken out; restore a copy.")
     if version > SCHEMA_VERSION:
         raise BookTooNew(
             f"The book {path} has schema {version}, and this kernelgate knows schemas up to {SCHEMA_VERSION};"
@@ -65,8 +71,14 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         NotABook: the file is SQLite, but not a ledger.
         BookTooNew: a later kernelgate wrote it.
     """
-    if version_of(connection, path) < SCHEMA_VERSION:
+    version = version_of(connection, path)
+    if version < SCHEMA_VERSION:
         _bring_up(connection, clock)
+    # The house pays from the start (qualifying, calibrating, the referee), and is to be seen among the accounts.
+    if not connection.execute("SELECT 1 FROM accounts WHERE account_id = ?", (HOUSE,)).fetchone():
+        connection.execute("INSERT INTO accounts (account_id, created_utc) VALUES (?, ?)", (HOUSE, clock.utc()))
+    if 0 < version < COVERED_FROM:
+        _cover_earlier_rows(connection, clock)
     # A view holds no data: that of an older kernelgate, or an edited one, gives way to the query of this one.
     present = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'view'").fetchall())
     for name, select in queries().items():
@@ -83,6 +95,13 @@ def _bring_up(connection: sqlite3.Connection, clock: Clock) -> None:
     for name, text in expected_triggers().items():
         if name not in present:
             connection.execute(text)
+
+
+def _cover_earlier_rows(connection: sqlite3.Connection, clock: Clock) -> None:
+    """One event for all rows from before the chain covered them: what they say now is what they will have said."""
+    rows = RecordedRows(connection)
+    digest = rows.digest_of_all(rows.others({}))
+    append(connection, clock, Event(kind="note", account_id=HOUSE, reason=EARLIER, rows_sha256=digest))
 
 
 def _apply(connection: sqlite3.Connection, clock: Clock) -> None:

@@ -111,7 +111,7 @@ EventKind: TypeAlias = Literal[
     "grant", "hold", "extend", "settle", "release", "refuse", "override", "overrun", "note", "close"
 ]
 """`extend` raises a hold once; `overrun` books on the house what a settle could not; `note` records a repeated
-source's new note; `close` ends a run."""
+source's new note, a replay, or the digest of a row that was written; `close` ends a run."""
 ReleaseReason: TypeAlias = Literal["fault_of_ours", "cancelled_unstarted", "owner_lost", "queue_limit", "free"]
 
 UnjudgedReason: TypeAlias = Literal["cancelled", "purse_ended"]

@@ -10,11 +10,14 @@ from kernelgate.tasks.model import canonical_json
 Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
 _SPENT_NAMES: Final = tuple(sorted(Spent.model_fields))
 _SPENT: Final = "{" + ",".join(f'"{name}":%r' for name in _SPENT_NAMES) + "}"
+_NS: Final = 1e-9
 _DIGITS: Final = 9
 """Seconds are kept to the nanosecond, so that sums of many rows come out equal wherever they are made."""
 
 
-def shortage(purse: Purse, account_s_left: float | None, rung: Rung, hold: Amount, least: Amount) -> Shortage | None:
+def shortage(
+    purse: Purse, account_s_left: float | None, rung: Rung, hold: Amount, least: Amount, own: Amount | None = None
+) -> Shortage | None:
     """What the purse lacks for a hold (kind, why, what is missing), or None where enough is left.
 
     Args:
@@ -23,28 +26,30 @@ def shortage(purse: Purse, account_s_left: float | None, rung: Rung, hold: Amoun
         rung: that is asked for.
         hold: wanted.
         least: if less than `hold` is left, so much must be left; zero asks only that something is left.
+        own: what the very call holds that asks for more: it is not waited for.
     """
     if purse.calls_left(rung) < hold.calls:
         granted = purse.granted.calls(rung)
         return "purse", f"All {granted} {rung} calls of this run are used or held.", f"A {rung} call in the purse."
+    own = own or Amount()
     left_s = device_s_left(purse, account_s_left)
     if not _enough(left_s, hold.gpu_s + hold.cpu_s, least.gpu_s + least.cpu_s):
         needed_s = least.gpu_s + least.cpu_s or hold.gpu_s + hold.cpu_s
         by_cap = "" if left_s == purse.device_s_left else " under the cap of the account or of all accounts"
         why = f"{left_s:.3f} device seconds are left{by_cap}, and {rung} needs {needed_s:.3f}."
         missing = f"{needed_s - left_s:.3f} more device seconds"
-        held, wait = _under_way(purse.open.device_s, "device seconds")
+        held, wait = _under_way(purse.open.device_s - own.gpu_s - own.cpu_s, "device seconds")
         return "purse", why + held, f"{missing}{wait}."
     if not _enough(purse.deadline_s_left, hold.work_s, least.work_s):
         why = f"{purse.deadline_s_left:.1f} s of work are left before the deadline of {purse.granted.deadline_s:g} s."
-        held, wait = _under_way(purse.open.work_s, "s of work")
+        held, wait = _under_way(purse.open.work_s - own.work_s, "s of work")
         return "deadline", why + held, f"Time before the deadline{wait or ': a new run has its own'}."
     return None
 
 
 def _under_way(held: float, unit: str) -> tuple[str, str]:
     """What stands behind why and missing where something is only held: that refusal need not be the last word."""
-    if held <= 0:
+    if held < _NS:
         return "", ""
     said = f" {held:.3f} {unit} are held by calls under way, and what those do not use comes back."
     return said, ": wait for the calls under way (job), then ask again"

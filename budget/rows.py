@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
+from kernelgate.budget.chain import require_row
 from kernelgate.budget.records import ArtifactRecord, Json, ResultRecord, SampleInput, SampleRecord
 from kernelgate.tasks.model import canonical_json, sha256_hex
 
@@ -88,9 +89,10 @@ _PAID: Final = "{" + ",".join(f'"{table}":[%s]' for table in _PAID_SORTED) + "}"
 
 
 def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:
-    """Insert one row; returns its row id."""
+    """Insert one row; returns its row id. Raises `BookRefusedRow` where it did not appear."""
     names, marks = ", ".join(columns), ", ".join("?" * len(columns))
     cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))
+    require_row(cursor, table)
     return int(cursor.lastrowid or 0)
 
 
@@ -107,9 +109,9 @@ def insert_samples(connection: sqlite3.Connection, result_id: int, samples: Iter
 
 def insert_observation(
     connection: sqlite3.Connection, environment_id: str, result_id: int | None, facts: Json, utc: str
-) -> None:
-    """Insert the state of a device while it measured."""
-    insert(connection, "observations", {
+) -> int:
+    """Insert the state of a device while it measured; returns its number."""
+    return insert(connection, "observations", {
         "environment_id": environment_id, "result_id": result_id, "facts_json": canonical_json(facts),
         "created_utc": utc,
     })  # fmt: skip

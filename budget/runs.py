@@ -7,9 +7,10 @@ from typing import Any, Final
 from kernelgate.budget.chain import Event, append
 from kernelgate.budget.clock import earlier
 from kernelgate.budget.errors import IdempotencyConflict, LedgerError
-from kernelgate.budget.model import Amount, Purse
+from kernelgate.budget.model import HOUSE, Amount, Purse
 from kernelgate.budget.purse import purse_text
 from kernelgate.budget.reads import Reads, RunClosed
+from kernelgate.budget.recorded import RecordedRows, said
 from kernelgate.budget.records import (
     CalibrationRecord,
     CandidateRecord,
@@ -81,6 +82,7 @@ class Runs(Reads):
                 cpu_s=0.0 if on_gpu else request.budget.device_s,
                 work_s=request.budget.deadline_s,
                 purse_json=purse_text(Purse(granted=request.budget)),
+                rows_sha256=RecordedRows(connection).digest("runs", run_id),
             )
             append(connection, self._clock, grant)
             return self.run(run_id)
@@ -161,7 +163,27 @@ class Runs(Reads):
                 "parent_id": parent_id, "note": note, "language": candidate.language,
                 "files_json": canonical_json(dict(candidate.files)), "created_utc": self._clock.utc(),
             })  # fmt: skip
+            self._stand_for("candidates", f"c{number}", account, run_id)
             return self.candidate(f"c{number}"), True
+
+    def _stand_for(self, table: str, key: object, account: str = HOUSE, run_id: str | None = None) -> None:
+        """Write the event with the digest of a row that was just inserted: from now on the chain covers it."""
+        purse = None if run_id is None else purse_text(self.purse(run_id))
+        with self.transaction() as connection:
+            self.record_account(account)
+            digest = RecordedRows(connection).digest(table, key)
+            append(
+                connection,
+                self._clock,
+                Event(
+                    kind="note",
+                    account_id=account,
+                    run_id=run_id,
+                    reason=said(table, key),
+                    purse_json=purse,
+                    rows_sha256=digest,
+                ),
+            )
 
     def _note(self, run_id: str, candidate_id: str, account: str, note: str) -> None:
         purse = purse_text(self.purse(run_id))
@@ -223,11 +245,12 @@ class Runs(Reads):
     ) -> QualificationRecord:
         """Keep the judgement of a task's fitness; `paid` is what the house spent on it."""
         with self.transaction() as connection:
-            insert(connection, "qualifications", {
+            qualification_id = insert(connection, "qualifications", {
                 "task_digest": self.record_task(task), "environment_id": self.record_environment(environment),
                 "qualified": int(qualified), "why": why, "facts_json": canonical_json(facts),
                 "gpu_s": paid.gpu_s, "cpu_s": paid.cpu_s, "created_utc": self._clock.utc(),
             })  # fmt: skip
+            self._stand_for("qualifications", qualification_id)
             found = self.qualification(task.digest, environment.environment_id)
         assert found is not None
         return found
@@ -247,11 +270,12 @@ class Runs(Reads):
     ) -> None:
         """Keep a calibration (noise floor, ceilings), of one task or, without `task_digest`, of the device."""
         with self.transaction() as connection:
-            insert(connection, "calibrations", {
+            calibration_id = insert(connection, "calibrations", {
                 "task_digest": task_digest, "environment_id": self.record_environment(environment), "kind": kind,
                 "facts_json": canonical_json(facts), "gpu_s": paid.gpu_s, "cpu_s": paid.cpu_s,
                 "created_utc": self._clock.utc(),
             })  # fmt: skip
+            self._stand_for("calibrations", calibration_id)
 
     def calibration(self, environment_id: str, kind: str, task_digest: str | None = None) -> CalibrationRecord | None:
         """The latest calibration of a kind, of one task or of the device."""
@@ -268,7 +292,8 @@ class Runs(Reads):
         """Keep the state of a device that belongs to no result; those of results come with `settle`."""
         with self.transaction() as connection:
             environment_id = self.record_environment(environment)
-            insert_observation(connection, environment_id, None, facts, self._clock.utc())
+            observation_id = insert_observation(connection, environment_id, None, facts, self._clock.utc())
+            self._stand_for("observations", observation_id)
 
 
 def _with_facts(row: Mapping[str, Any]) -> dict[str, Any]:

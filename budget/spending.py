@@ -36,7 +36,7 @@ class Spending(Admission, Artifacts, Holds):
                 raise HoldClosed(f"hold {hold_seq} was extended before; it happens once")
             asked = more.model_copy(update={"calls": 0})
             account_s_left = self._account_s_left(hold.account_id)
-            lacking = shortage(hold.purse, account_s_left, hold.rung, asked, Amount())
+            lacking = shortage(hold.purse, account_s_left, hold.rung, asked, Amount(), hold.held)
             if lacking is not None:
                 return self._refuse_extension(hold, lacking)
             extra = trimmed(hold.purse, account_s_left, asked)

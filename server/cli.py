@@ -209,7 +209,7 @@ def export(ledger: Path | None, names: tuple[str, ...], output: Path | None, blo
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
 def datasette(ledger: Path | None, output: Path | None, data: Path | None) -> None:
-    """Write the metadata with which Datasette shows the book as a site: datasette -i LEDGER -m FILE."""
+    """Write the metadata with which Datasette shows the book as a site: datasette LEDGER -m FILE."""
     from kernelgate.server.reading_commands import write_metadata
 
     sys.exit(write_metadata(ledger or _settings(data).ledger, output))

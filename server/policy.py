@@ -91,7 +91,14 @@ def policy_of(text: str, file: Path) -> Policy:
             rules[name].parameters(parameters)
         except ValueError as error:
             raise PolicyError(f"{file}: {error}") from None
-    tools = tuple(TOOL_OF_RUNG.values())
+    caps = policy.caps
+    if caps.override_calls is not None and caps.override_calls > caps.precise_calls:
+        raise PolicyError(
+            f"{file}: caps.override_calls = {caps.override_calls} is not possible: each of them is one of the "
+            f"{caps.precise_calls} precise_calls"
+        )
+    # What is free has no price.
+    tools = tuple(tool for rung, tool in TOOL_OF_RUNG.items() if rung is not Rung.compile)
     for name in policy.prices:
         if name not in tools:
             raise PolicyError(f"{file}: there is no price of {name!r}; prices are set for: {', '.join(tools)}")
@@ -100,15 +107,23 @@ def policy_of(text: str, file: Path) -> Policy:
 
 def _first(error: ValidationError) -> str:
     # A key that is not known may be why another one is missing.
-    first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    first: Any = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     *above, key = (str(part) for part in first["loc"])
+    if key == "[key]":  # the name itself is wrong, not what stands below it
+        name = above.pop()
+        return f"{'.'.join(above)}: {name!r} is not possible as a name: {_lowered(first['msg'])}"
     place = ".".join((*above, key))
     if first["type"] == "extra_forbidden":
         return f"{place} is not known; known here are: {', '.join(_known(above))}"
     if first["type"] == "missing":
         return f"{place} is missing"
-    said = str(first["msg"])
-    return f"{place} = {first['input']!r} is not possible: {said[:1].lower()}{said[1:]}"
+    if first["type"] in ("model_type", "dict_type"):
+        return f"{place} = {first['input']!r} is not possible: it is a table, [{place}]"
+    return f"{place} = {first['input']!r} is not possible: {_lowered(first['msg'])}"
+
+
+def _lowered(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def _known(above: list[str]) -> list[str]:

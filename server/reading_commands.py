@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kernelgate.budget.connection import open_for_reading
+from kernelgate.budget.connection import log_beside, open_for_reading
 from kernelgate.budget.datasette import metadata
 from kernelgate.budget.export import Blobs, export
 from kernelgate.server.trouble import Trouble, guarded
@@ -29,14 +29,13 @@ def write_metadata(path: Path, output: Path | None) -> int:
     """Write what Datasette needs to show a book as a site, to stdout or a file, and say how to start it."""
 
     def writing() -> int:
+        in_use = log_beside(path).exists()  # looked for first: reading a book may leave an empty one
         open_for_reading(path).close()
         write([json.dumps(metadata(path.stem), ensure_ascii=False, indent=2)], output)
         if output is not None:
-            wal = path.with_name(f"{path.name}-wal")
-            in_use = wal.exists() and wal.stat().st_size > 0
             # Immutable means: SQLite looks at no lock and no log of changes beside the file.
             how = f"datasette {'' if in_use else '-i '}{path} -m {output}"
-            beside = "; without -i, since a server has it open" if in_use else ""
+            beside = "; without -i, which would not look into the log beside it" if in_use else ""
             sys.stderr.write(f"Start the site with: {how}{beside}\n")
         return 0
 

@@ -1,13 +1,13 @@
 """`kernelgate runs`, `best` and `audit`: reading the book from the command line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import JsonValue
 from rich.console import Console
 
 from kernelgate.budget import audit, report
-from kernelgate.budget.errors import BookNotFound, NotABook
+from kernelgate.budget.errors import BookNotFound, BookReadOnly, NotABook
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
@@ -15,7 +15,7 @@ from kernelgate.server import own_kernel
 from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
-from kernelgate.server.trouble import guarded, say
+from kernelgate.server.trouble import Trouble, guarded, say
 from kernelgate.tasks.model import ENTRY_FILE
 
 
@@ -25,12 +25,20 @@ def _book(path: Path) -> Ledger:
     return Ledger.open(path)
 
 
+def _book_to_read(path: Path) -> Ledger:
+    """The book, also where it cannot be written: from a read-only folder or medium."""
+    try:
+        return _book(path)
+    except BookReadOnly:
+        return Ledger.reading(path)
+
+
 def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
     """List the runs; of one, its leaderboard and funnel; or close it."""
 
     def showing() -> int:
         console = Console(soft_wrap=True, highlight=False)
-        with _book(settings.ledger) as ledger:
+        with (_book if close else _book_to_read)(settings.ledger) as ledger:
             if run_id is None:
                 console.print(runs_table(ledger.runs()))
                 return 0
@@ -40,7 +48,10 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
                 console.print(f"{run_id} is closed: nothing more is admitted.")
                 return 0
             console.print(runs_table([run]))
-            console.print(leaderboard_table(report.leaderboard(ledger, run_id)))
+            leaders = report.leaderboard(ledger, run_id)
+            console.print(leaderboard_table(leaders))
+            if leaders and not any(row.precise_verdict == Verdict.faster for row in leaders):
+                console.print("None of them is proven faster than the baseline.")
             incumbent = ledger.incumbent(run_id)
             if incumbent is not None and (against := own_kernel.compared(ledger, run, incumbent.candidate_id)):
                 console.print(f"The best, {incumbent.candidate_id}, is {against}.")
@@ -67,11 +78,11 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
     """Write the incumbent of a run; 1 if it has none."""
 
     def writing() -> int:
-        with _book(settings.ledger) as ledger:
+        with _book_to_read(settings.ledger) as ledger:
             run = ledger.run(run_id, LOCAL)
             incumbent = ledger.incumbent(run_id)
             if incumbent is None:
-                say(f"{run_id} has no precisely timed candidate yet; time one with precise_time")
+                say(_why_none(run_id, report.leaderboard(ledger, run_id)))
                 return 1
             candidate = ledger.candidate(incumbent.candidate_id)
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
@@ -95,6 +106,20 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
         return 0
 
     return guarded(writing)
+
+
+def _why_none(run_id: str, leaders: Sequence[report.LeaderboardRow]) -> str:
+    """Why a run has no best candidate: nothing was timed precisely, or nothing that was timed so is settled."""
+    tried = [row for row in leaders if row.precise_verdict is not None]
+    if not tried:
+        return f"{run_id} has no precisely timed candidate yet; time one with precise_time"
+    first = tried[0]
+    ratio = "" if first.precise_ratio is None else f" at {first.precise_ratio:.2f}x"
+    return (
+        f"{run_id} has no settled winner: {len(tried)} of its candidates were timed precisely, and none was proven "
+        f"faster, the same or slower; the first of them is {first.candidate_id}{ratio}, {first.precise_verdict}; time "
+        "it again on a quiet host"
+    )
 
 
 def evidence(
@@ -138,12 +163,12 @@ def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | Non
         try:
             anchor = Head.parse(head) if head else None
         except ValueError:
-            return say("--head takes seq:hash with all 64 digits of the hash, as the replies carry it")
+            raise Trouble("--head takes seq:hash with all 64 digits of the hash, as the replies carry it") from None
         found = audit.audit(path, run_id, anchor)
         if as_json:
             print(found.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
         else:
-            Console(soft_wrap=True, highlight=False).print(audit.rendered(found))
+            Console(soft_wrap=True, highlight=False, markup=False).print(audit.rendered(found))
         return 0 if found.ok else 1
 
-    return guarded(auditing)
+    return guarded(auditing, as_json=as_json)

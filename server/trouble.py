@@ -1,5 +1,6 @@
 """Ending a command with one sentence on stderr when something outside has to be mended first."""
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Final, cast
@@ -37,14 +38,25 @@ def leaves(error: BaseException) -> list[BaseException]:
     return [leaf for inner in group.exceptions for leaf in leaves(inner)]
 
 
-def guarded(command: Callable[[], int]) -> int:
-    """Run a command; what the user can mend becomes its sentence, everything else stays a traceback."""
+def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
+    """Run a command; what the user can mend becomes its sentence, everything else stays a traceback.
+
+    Args:
+        command: what to run; returns the exit status.
+        as_json: write the sentence on stdout too, as JSON: `ok` is null, since nothing could be looked at.
+    """
     try:
         return command()
     except MENDABLE as error:
-        return say(str(error))
+        return _said(str(error), as_json=as_json)
     except BaseExceptionGroup as group:
         found = leaves(group)
         if all(isinstance(error, MENDABLE) for error in found):
-            return say("; ".join(str(error) for error in found))
+            return _said("; ".join(str(error) for error in found), as_json=as_json)
         raise
+
+
+def _said(sentence: str, *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(json.dumps({"ok": None, "error": sentence}) + "\n")
+    return say(sentence)

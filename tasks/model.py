@@ -125,6 +125,10 @@ class Bound(Frozen):
     atol: float = Field(ge=0)
 
 
+NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description", "bounds"})
+"""Fields of a task that its author does not decide, or that no verdict depends on."""
+
+
 class Task(Frozen):
     """What is to be made faster. Its digest covers everything that a verdict depends on."""
 
@@ -167,7 +171,7 @@ class Task(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over all that its author decides of a verdict (not name, title, group or description)."""
-        decisive = self.model_dump(mode="json", exclude={"name", "title", "group", "description", "bounds"})
+        decisive = self.model_dump(mode="json", exclude=set(NOT_DECISIVE))
         return sha256_hex(canonical_json(decisive))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:

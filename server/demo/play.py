@@ -19,7 +19,7 @@ from kernelgate.server.trouble import Trouble, guarded, leaves
 
 
 def run_demo(settings: Settings) -> int:
-    """Play the demo against a server of its own; the exit status is 0 if a speed-up was found within the budget."""
+    """Play the demo against a server of its own; exit status 0 if candidates were timed, also where none was faster."""
 
     def playing() -> int:
         require(settings)
@@ -29,7 +29,7 @@ def run_demo(settings: Settings) -> int:
         started = time.perf_counter()
         agent = _played(settings, console)
         _close(settings, console, agent, time.perf_counter() - started)
-        return 0 if agent.best is not None else 1
+        return 0 if agent.best is not None else _without_a_gain(settings, console, agent)
 
     return guarded(playing)
 
@@ -54,6 +54,21 @@ async def _play(server: StdioServerParameters, console: Console) -> Agent:
         agent = Agent(client, console)
         await agent.play()
         return agent
+
+
+def _without_a_gain(settings: Settings, console: Console, agent: Agent) -> int:
+    """Say why there is no winner; 1 only where nothing was timed at all."""
+    with Ledger.open(settings.ledger) as ledger:
+        leaders = report.leaderboard(ledger, agent.run_id, limit=1) if agent.run_id else ()
+    if not leaders:
+        console.print(f"\nNo candidate could be timed: the log says why, {settings.log}; see also `kernelgate doctor`.")
+        return 1
+    console.print(
+        "\nNo candidate was proven faster than the baseline this time: on a busy or noisy host the intervals are too "
+        f"wide for a claim, and kernelgate makes none. {leaders[0].candidate_id} came nearest. Run the demo again when "
+        "the host is quiet."
+    )
+    return 0
 
 
 def _close(settings: Settings, console: Console, agent: Agent, seconds: float) -> None:

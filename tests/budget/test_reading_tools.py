@@ -152,18 +152,18 @@ def test_a_view_is_exported_by_its_name(book: Path) -> None:
 
 def test_infinity_and_broken_text_of_a_forger_do_not_break_the_lines(book: Path) -> None:
     forger = sqlite3.connect(book)
-    forger.execute("UPDATE accounts SET device_s_cap = 9e999")
+    forger.execute("UPDATE accounts SET device_s_cap = 9e999 WHERE account_id = 'local'")
     forger.execute("INSERT INTO accounts VALUES (CAST(x'ff41' AS TEXT), NULL, '2026')")
     forger.commit()
     forger.close()
     rows = lines_of(book, "accounts")
-    assert {row["account_id"]: row["device_s_cap"] for row in rows} == {"local": "inf", "\ufffdA": None}
+    assert {row["account_id"]: row["device_s_cap"] for row in rows} == {"local": "inf", "house": None, "\ufffdA": None}
 
 
 def test_an_export_shows_one_moment_of_a_book_that_others_write(book: Path) -> None:
     with Ledger.open(book) as ledger:
         before = ledger.head().seq
-        lines = export(book, ["accounts", "events"])
+        lines = export(book, ["tasks", "events"])
         next(lines)
         ledger.close_run("r1", "meanwhile")
         assert len(list(lines)) == before

@@ -25,14 +25,14 @@ def book(tmp_path: Path) -> Scenario:
 def forged(book: Scenario) -> None:
     with sqlite3.connect(book.path) as connection:
         connection.execute("DROP TRIGGER events_refuse_update")
-        connection.execute("UPDATE events SET reason = 'nicer' WHERE seq = 3")
+        connection.execute("UPDATE events SET reason = 'nicer' WHERE seq = 4")
     connection.close()
 
 
 def test_an_honest_book_is_said_to_hold(book: Scenario) -> None:
     done = run("audit", str(book.path), "--head", str(book.ledger.head()), "--run", "r1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("The book holds")
+    assert done.stdout.startswith("Run r1 holds")
     assert str(book.ledger.head()) in done.stdout
 
 
@@ -41,7 +41,7 @@ def test_a_forged_book_is_said_not_to_hold_with_the_event(book: Scenario) -> Non
     done = run("audit", str(book.path))
     assert done.returncode == 1
     assert done.stdout.startswith("The book does not hold.")
-    assert "event 3" in done.stdout
+    assert "event 4" in done.stdout
     said = json.loads(run("audit", str(book.path), "--json").stdout)
     assert not said["ok"]
     assert {"chain", "triggers"} < {finding["topic"] for finding in said["findings"]}

@@ -108,3 +108,16 @@ def test_a_purse_that_is_spent_is_not_waited_for() -> None:
     lacking = shortage(late, None, Rung.check, Amount(calls=1, work_s=1.0), Amount())
     assert lacking is not None
     assert lacking[2] == "Time before the deadline: a new run has its own."
+
+
+def test_a_call_that_asks_for_more_is_not_told_to_wait_for_what_it_holds_itself() -> None:
+    own = Amount(calls=1, cpu_s=3.0, work_s=5.0)
+    purse = Purse(granted=Budget(device_s=4.0, deadline_s=9.0), open=Spent(device_s=3.0, work_s=5.0, precise_calls=1),
+                  settled=Spent(device_s=1.0, work_s=4.0))  # fmt: skip
+    for more in (Amount(cpu_s=1.0), Amount(work_s=1.0)):
+        lacking = shortage(purse, None, Rung.precise, more, Amount(), own)
+        assert lacking is not None
+        assert "held by calls under way" not in lacking[1]
+        others = shortage(purse, None, Rung.precise, more, Amount(), Amount(cpu_s=1.0, work_s=1.0))
+        assert others is not None
+        assert "held by calls under way" in others[1]

@@ -33,7 +33,11 @@ first_hold_s = 0.5
 min_ratio = 1.1
 """
 MISTAKES: list[tuple[str, str]] = [
-    ("caps = 3", "caps = 3 is not possible: input should be a valid dictionary"),
+    ("caps = 3", "caps = 3 is not possible: it is a table, [caps]"),
+    ("rules = 3", "rules = 3 is not possible: it is a table, [rules]"),
+    ("[accounts.'']\ndevice_s = 1", "accounts: '' is not possible as a name: string should have at least 1 char"),
+    ("[caps]\noverride_calls = 21", "caps.override_calls = 21 is not possible: each of them is one of the 20 precise_"),
+    ("[prices.compile]\nfirst_hold_s = 1", "there is no price of 'compile'; prices are set for: check_correctness"),
     ("budget = 3", "budget is not known; known here are: accounts, caps, prices, rule, rules"),
     ("[caps]\ngpu_s = 3.0", "caps.gpu_s is not known; known here are: check_calls, compile_calls, deadline_s, dev"),
     ("[caps]\ndevice_s = -1.0", "caps.device_s = -1.0 is not possible: input should be greater than or equal to 0"),
@@ -44,7 +48,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[accounts.me]\nruns = 2", "accounts.me.runs is not known; known here are: device_s"),
     ("[accounts.me]", "accounts.me.device_s is missing"),
     ("[prices.quick_time]\nfirst_hold_s = 0", "prices.quick_time.first_hold_s = 0 is not possible"),
-    ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: compile, check_"),
+    ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: check_correctn"),
     ("rule = 'best'", "there is no rule 'best'; the rules are: flat, halving, threshold"),
     ("[rules.best]\neta = 3.0", "there is no rule 'best'"),
     ("[rules.halving]\nbeta = 3.0", "rule halving has no parameter 'beta'; its parameters are: eta, overlap_limit"),

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.migrations import SCHEMA_VERSION
 from kernelgate.server.cli import main
 
 
@@ -22,10 +23,11 @@ def ledger(tmp_path: Path) -> Path:
 def test_export_prints_lines_of_json_or_writes_them_whole(ledger: Path, tmp_path: Path) -> None:
     printed = CliRunner().invoke(main, ["export", str(ledger)])
     assert printed.exit_code == 0
-    assert [json.loads(line)["table"] for line in printed.stdout.splitlines()] == ["schema_version"]
+    rows = [json.loads(line)["table"] for line in printed.stdout.splitlines()]
+    assert rows == ["schema_version"] * SCHEMA_VERSION + ["accounts"]
     written = CliRunner().invoke(main, ["export", "--data", str(tmp_path), "-o", str(tmp_path / "book.jsonl")])
     assert (written.exit_code, written.stdout) == (0, "")
-    assert "1 rows of" in written.stderr
+    assert f"{len(rows)} rows of" in written.stderr
     assert (tmp_path / "book.jsonl").read_text() == printed.stdout
 
 

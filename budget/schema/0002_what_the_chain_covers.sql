@@ -1,0 +1,3 @@
+-- From here on each run, candidate, qualification, calibration and observation has an event with its digest: the grant, or a
+-- note without a rung whose reason names the row. What stood in the book before has one note for all of it ("earlier rows"),
+-- which the migration writes. The tables are those of the first version.

@@ -3,6 +3,7 @@
 # rung = "quick"
 # accept = ["suspicious:THREAD", "clearly_slower"]
 # device = "cpu"
+# long = true
 import os
 import signal
 

@@ -25,7 +25,7 @@ from kernelgate.budget.errors import UnknownId, translate
 from kernelgate.budget.records import Environment, Head
 from kernelgate.budget.rules import Rules, find_rules
 from kernelgate.budget.triggers import GENESIS_HASH
-from kernelgate.tasks.model import NOT_DECISIVE, Frozen, Task, canonical_json, sha256_hex
+from kernelgate.tasks.model import Frozen, Task, canonical_json, digest_of_spec, sha256_hex
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
@@ -195,9 +195,8 @@ class _Auditor:
     def _find(self, topic: Topic, what: str, seq: int | None = None, run_id: str | None = None) -> None:
         self._counts["findings"] += 1
         if len(self._findings) < FINDINGS_LIMIT:
-            what = "".join(sign if sign.isprintable() else "?" for sign in what)
-            run_id = None if run_id is None else "".join(sign if sign.isprintable() else "?" for sign in run_id)
-            self._findings.append(Finding(topic=topic, what=what, seq=seq, run_id=run_id))
+            shown_run = None if run_id is None else _shown(run_id)
+            self._findings.append(Finding(topic=topic, what=_shown(what), seq=seq, run_id=shown_run))
 
     def _events(self) -> None:
         """One walk over the events, with the results beside it in the same order: does it say what is right?"""
@@ -298,6 +297,11 @@ class _Auditor:
                 self._find("artifacts", f"{path} ({name} of result {result_id}) {_WRONG_FILES[state]}.", None, run_id)
 
 
+def _shown(text: str) -> str:
+    """A text that a forger may have written, sign by sign, without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def _source_digest(files_json: str) -> str:
     return sha256_hex(canonical_json(json.loads(files_json)))
 
@@ -305,8 +309,7 @@ def _source_digest(files_json: str) -> str:
 def _task_digest(spec_json: str) -> str:
     spec = json.loads(spec_json)
     Task.model_validate(spec, strict=False)
-    # Over the spec as it stands: a version that knew fewer fields of a task had no digest of the others.
-    return sha256_hex(canonical_json({name: value for name, value in spec.items() if name not in NOT_DECISIVE}))
+    return digest_of_spec(spec)
 
 
 def _environment_id(facts_json: str) -> str:

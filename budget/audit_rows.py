@@ -3,6 +3,8 @@
 import sqlite3
 from typing import Any, Final, NamedTuple
 
+from kernelgate.budget.errors import one_line
+
 
 class EventRow(NamedTuple):
     """What the invariants ask of an event."""
@@ -67,7 +69,7 @@ class Replayed(NamedTuple):
 
 def reason_of(error: BaseException) -> str:
     """Why a row cannot be read or judged: one line, whatever the row says."""
-    said = " ".join("".join(sign if sign.isprintable() else " " for sign in str(error)).split())
+    said = one_line(str(error))
     return f"{type(error).__name__}{f' ({said[:_REASON_SIGNS]})' if said else ''}"
 
 

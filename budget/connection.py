@@ -26,7 +26,7 @@ from kernelgate.budget.errors import (
     busy,
     translate,
 )  # fmt: skip
-from kernelgate.budget.logfile import LogFile
+from kernelgate.budget.logfile import WITHOUT_LOCKS, LogFile
 from kernelgate.budget.migrations import SCHEMA_VERSION, migrate, version_of
 from kernelgate.budget.records import Head
 from kernelgate.budget.rows import PaidRows
@@ -39,7 +39,6 @@ _SMALLEST_BYTES: Final = 512
 _EMPTIED: Final = (
     "The book {path} has no tables: the log {log} that held them is gone; put it back, or start a new ledger elsewhere."
 )
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _RETRY_S: Final = 0.001
 """Between two attempts to become the writer where another program holds SQLite's own lock. Its own handler backs off to
 100 ms, so that among eight saturated writers one was starved for over 5 s; equal short waits are fair."""
@@ -365,7 +364,7 @@ def _explained(error: sqlite3.Error, file: Path) -> LedgerError:
             with tempfile.TemporaryFile(dir=file.parent) as beside:
                 fcntl.lockf(beside, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refused:
-            if refused.errno in _NO_LOCKS:
+            if refused.errno in WITHOUT_LOCKS:
                 return BookWithoutLocks(NO_LOCKS.format(path=file, cause=refused.strerror))
     return translate(error, file)
 

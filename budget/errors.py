@@ -103,3 +103,8 @@ def translate(error: sqlite3.Error, path: Path) -> LedgerError:
         (BookDamaged, "The book {path} failed ({cause}); check the disk, then run `kernelgate audit`."),
     )
     return kind(sentence.format(path=path, cause=error))
+
+
+def one_line(text: str) -> str:
+    """A text that an agent, a client or a forger may have written: on one line, without what would steer a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

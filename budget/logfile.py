@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Final, Self
 
-_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 """What a file system without `flock` says; SQLite's own waiting must do then."""
 
 
@@ -42,7 +42,7 @@ class LogFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in WITHOUT_LOCKS:
                 raise
         return True
 
@@ -51,7 +51,7 @@ class LogFile:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in WITHOUT_LOCKS:
                 raise
 
     def is_gone(self) -> bool:

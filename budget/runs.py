@@ -155,7 +155,7 @@ class Runs(Reads):
                 "SELECT candidate_id FROM candidates WHERE run_id = ? AND source_sha256 = ?", run_id, candidate.digest
             )
             if row is not None:
-                self._note(run_id, row["candidate_id"], account, note)
+                self._note(account, note, run_id=run_id, candidate_id=row["candidate_id"])
                 return self.candidate(row["candidate_id"]), False
             (number,) = connection.execute("SELECT ifnull(max(number), 0) + 1 FROM candidates").fetchone()
             insert(connection, "candidates", {
@@ -168,38 +168,28 @@ class Runs(Reads):
 
     def _stand_for(self, table: str, key: object, account: str = HOUSE, run_id: str | None = None) -> None:
         """Write the event with the digest of a row that was just inserted: from now on the chain covers it."""
-        purse = None if run_id is None else purse_text(self.purse(run_id))
         with self.transaction() as connection:
             self.record_account(account)
             digest = RecordedRows(connection).digest(table, key)
-            append(
-                connection,
-                self._clock,
-                Event(
-                    kind="note",
-                    account_id=account,
-                    run_id=run_id,
-                    reason=said(table, key),
-                    purse_json=purse,
-                    rows_sha256=digest,
-                ),
-            )
+            self._note(account, said(table, key), run_id=run_id, rows_sha256=digest)
 
-    def _note(self, run_id: str, candidate_id: str, account: str, note: str) -> None:
-        purse = purse_text(self.purse(run_id))
+    def _note(
+        self,
+        account: str,
+        reason: str,
+        *,
+        run_id: str | None,
+        candidate_id: str | None = None,
+        rows_sha256: str | None = None,
+    ) -> None:
+        """An event that moves no purse; one of a run carries the purse as it stands."""
+        purse = None if run_id is None else purse_text(self.purse(run_id))
+        event = Event(
+            kind="note", account_id=account, run_id=run_id, candidate_id=candidate_id, reason=reason,
+            purse_json=purse, rows_sha256=rows_sha256,
+        )  # fmt: skip
         with self.transaction() as connection:
-            append(
-                connection,
-                self._clock,
-                Event(
-                    kind="note",
-                    account_id=account,
-                    run_id=run_id,
-                    candidate_id=candidate_id,
-                    reason=note,
-                    purse_json=purse,
-                ),
-            )
+            append(connection, self._clock, event)
 
     def record_account(self, account: str, device_s_cap: float | None = None) -> None:
         """Make an account known; with a cap, set what all its runs together may take of a device."""

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from kernelgate.budget.errors import one_line
 from kernelgate.budget.records import RunRecord
 from kernelgate.budget.report import FunnelRow, LeaderboardRow, Savings
 from kernelgate.tasks.catalogue import TaskEntry
@@ -33,7 +34,7 @@ class Listing:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The title, and the table in the width that there is."""
-        rows = [tuple(map(_printable, row)) for row in self.rows]
+        rows = [tuple(map(one_line, row)) for row in self.rows]
         cells = [tuple(column) for column in zip(self.columns, *rows, strict=True)]
         widths = _widths(cells, options.max_width)
         whole = sum(widths) + GAP * (len(widths) - 1)
@@ -45,11 +46,6 @@ class Listing:
         yield Text(self.title, "bold")
         yield table
         yield Text()
-
-
-def _printable(cell: str) -> str:
-    """One line of a text that an agent or a client may have written: without what would steer a terminal."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in cell).split())
 
 
 def _cut(note: str, most: int) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
@@ -125,7 +125,7 @@ class Bound(Frozen):
     atol: float = Field(ge=0)
 
 
-NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description", "bounds"})
+_NOT_DECISIVE: Final = frozenset({"name", "title", "group", "description", "bounds"})
 """Fields of a task that its author does not decide, or that no verdict depends on."""
 
 
@@ -171,8 +171,7 @@ class Task(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over all that its author decides of a verdict (not name, title, group or description)."""
-        decisive = self.model_dump(mode="json", exclude=set(NOT_DECISIVE))
-        return sha256_hex(canonical_json(decisive))
+        return digest_of_spec(self.model_dump(mode="json"))
 
     def workloads_on(self, device: DeviceKind, *, held_out: bool) -> tuple[Workload, ...]:
         """The workloads run on a kind of device; with `held_out`, also the hidden ones."""
@@ -186,6 +185,11 @@ class Task(Frozen):
     def tolerance(self, dtype: Dtype) -> Tolerance:
         """The tolerance for one dtype."""
         return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
+
+
+def digest_of_spec(spec: Mapping[str, JsonValue]) -> str:
+    """The digest of a task that was kept as JSON, by this version or by one that knew other fields."""
+    return sha256_hex(canonical_json({name: value for name, value in spec.items() if name not in _NOT_DECISIVE}))
 
 
 EXACT: Final = Tolerance(rtol=0.0, atol=0.0)

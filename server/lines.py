@@ -59,18 +59,51 @@ class Lines:
                 await self._answer(SessionMessage(found))
 
 
+class Replies:
+    """The other direction. A client that reads no more has left: nothing is written then, and nothing fails."""
+
+    def __init__(self, target: BinaryIO, client_left: Callable[[], None]) -> None:
+        self._target, self._client_left = anyio.wrap_file(target), client_left
+
+    async def write(self, text: str) -> None:
+        """Called by the SDK's transport with one line."""
+        await self._or_left(lambda: self._target.write(text.encode("utf-8")))
+
+    async def flush(self) -> None:
+        """Called behind each line."""
+        await self._or_left(self._target.flush)
+
+    async def _or_left(self, write: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await write()
+        except BrokenPipeError:
+            self._client_left()
+            await anyio.sleep_forever()  # until the transport is cancelled
+
+
 @asynccontextmanager
-async def strict_stdio() -> AsyncGenerator[tuple[Any, Any]]:
-    """The SDK's transport over this process's stdin and stdout, with strict lines; children find stdin empty."""
-    private = fcntl(0, F_DUPFD_CLOEXEC, FIRST_PRIVATE_FD)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+async def strict_stdio(client_left: Callable[[], None]) -> AsyncGenerator[tuple[Any, Any]]:
+    """The SDK's transport over this process's stdin and stdout, with strict lines.
+
+    Children find stdin empty, and what they print goes to stderr. `client_left` is told that nobody reads any more.
+    """
+    incoming = _taken(0, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    outgoing = _taken(1, os.dup(2))
     # Not closed with the file: a thread may still block on it when the transport is left.
-    lines = Lines(os.fdopen(private, "rb", closefd=False))
-    async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
+    lines = Lines(os.fdopen(incoming, "rb", closefd=False))
+    answers = Replies(os.fdopen(outgoing, "wb", closefd=False), client_left)
+    stdin, stdout = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", answers)
+    async with stdio_server(stdin=stdin, stdout=stdout) as (reading, writing):
         lines.answer_through(writing.send)
         yield reading, writing
+
+
+def _taken(standard: int, instead: int) -> int:
+    """A private copy of a standard stream, which leads elsewhere from now on; closes `instead`."""
+    private = fcntl(standard, F_DUPFD_CLOEXEC, FIRST_PRIVATE_FD)
+    os.dup2(instead, standard)
+    os.close(instead)
+    return private
 
 
 def refusal(line: bytes) -> types.JSONRPCError | types.JSONRPCResponse | None:

@@ -59,7 +59,13 @@ async def _serve(settings: Settings) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(_leave_on_signal, group.cancel_scope.cancel)
         group.start_soon(_leave_with_parent, group.cancel_scope.cancel)
-        async with strict_stdio() as (reading, writing):
+
+        def client_left() -> None:
+            log.info("leaving: the client reads no more")
+            _end_soon()
+            group.cancel_scope.cancel()
+
+        async with strict_stdio(client_left) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
         group.cancel_scope.cancel()
 

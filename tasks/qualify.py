@@ -13,7 +13,7 @@ further from its own float64 run than any answer may be; a workload on which non
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -31,7 +31,7 @@ from kernelgate.tasks.model import (
 from kernelgate.tasks.source import halvable_constants
 from kernelgate.tasks.tolerance import OutputFacts
 
-FACTS_VERSION: Final = 2
+FACTS_VERSION: Final = 3
 """Facts of another version lack what is judged here: they are measured again."""
 
 COMPARED: Final = 9
@@ -160,9 +160,7 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
     counting: tuple[Distribution, ...] = tuple(d for d in task.distributions if d not in left_out)
     sentences = tuple(f"inputs drawn as {d!r} do not count: {why}" for d, why in left_out.items())
     if not counting:
-        hint = _halved(facts.references)
-        why = "; ".join([*dict.fromkeys(left_out.values()), *([hint] if hint else [])])
-        return _unfit(f"no answer of {task.name} can be judged under any of its distributions: {why}", sentences)
+        return _nothing_counts(task, facts, tuple(dict.fromkeys(left_out.values())), sentences)
     problems = tuple(
         problem
         for workload in dict.fromkeys(reference.workload for reference in facts.references)
@@ -176,6 +174,18 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
         bounds=tuple(_bounds(facts)),
         notes=tuple(_notes(facts)),
     )
+
+
+def _nothing_counts(task: Task, facts: Qualification, why: tuple[str, ...], left_out: tuple[str, ...]) -> TaskFitness:
+    """Mutants that pass say more than that there are no numbers to judge by."""
+    wild = {reference.distribution for reference in facts.references if not reference.finite}
+    finite = [distribution for distribution in task.distributions if distribution not in wild]
+    workloads = dict.fromkeys(trial.workload for trial in facts.trials)
+    if passing := tuple(p for workload in workloads for p in _passing_on(workload, finite, facts)):
+        return TaskFitness(fit=False, problems=passing, left_out=left_out)
+    hint = _halved(facts.references)
+    said = "; ".join([*why, *([hint] if hint else [])])
+    return _unfit(f"no answer of {task.name} can be judged under any of its distributions: {said}", left_out)
 
 
 def _why_left_out(task: Task, distribution: Distribution, facts: Qualification) -> str:
@@ -226,13 +236,22 @@ def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Quali
             f"the reference gives another answer the second time on workload {workload} with inputs drawn as "
             f"{_listed(moving)}: nothing can be compared with it"
         )
+    tried = {trial.mutant for trial in _trials_on(workload, counting, facts)}
+    for mutant in sorted(_ALWAYS_POSSIBLE - tried):
+        yield f"mutant {mutant} was not tried on workload {workload}"
+    yield from _passing_on(workload, counting, facts)
+
+
+def _trials_on(workload: str, distributions: Sequence[Distribution], facts: Qualification) -> list[Trial]:
+    return [t for t in facts.trials if t.workload == workload and t.distribution in distributions]
+
+
+def _passing_on(workload: str, distributions: Sequence[Distribution], facts: Qualification) -> Iterator[str]:
+    """Mutants that passed under each distribution that they were tried under."""
+    references = [r for r in facts.references if r.workload == workload and r.distribution in distributions]
     for mutant, (words, advice) in _MUTANTS.items():
-        trials = [
-            t for t in facts.trials if t.mutant == mutant and t.workload == workload and t.distribution in counting
-        ]
-        if not trials and mutant in _ALWAYS_POSSIBLE:
-            yield f"mutant {mutant} was not tried on workload {workload}"
-        elif trials and all(trial.passes for trial in trials):
+        trials = [trial for trial in _trials_on(workload, distributions, facts) if trial.mutant == mutant]
+        if trials and all(trial.passes for trial in trials):
             yield (
                 f"mutant {mutant} ({words}) passes on workload {workload} with inputs drawn as "
                 f"{_listed([trial.distribution for trial in trials])}: {_halved(references) or advice}"

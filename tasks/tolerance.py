@@ -57,6 +57,10 @@ class OutputFacts(Frozen):
     """Largest error relative to the exact value, over elements of at least `rms`."""
     own_abs: float = Field(default=0.0, ge=0)
     """Largest error beyond the share that `rtol` leaves to the reference, over all elements."""
+    noise_rel: float = Field(default=0.0, ge=0)
+    """As `own_rel`, of a float64 run in which each operation is disturbed as float32 rounding would; see `rounding`."""
+    noise_abs: float = Field(default=0.0, ge=0)
+    """As `own_abs`, of that run."""
     size: float = Field(default=0.0, ge=0)
     """Median magnitude."""
     rms: float = Field(default=0.0, ge=0)
@@ -75,11 +79,12 @@ class OutputFacts(Frozen):
 
     @property
     def beyond_cap(self) -> bool:
-        """Whether the reference's own error is larger than any that would be accepted."""
+        """Whether the reference's own error, or that of any honest kernel, is larger than what would be accepted."""
         if self.source != "calibrated":
             return False
         cap = LIMITS[self.dtype].cap
-        return self.own_rel > cap or self.own_abs > max(cap * self.rms, LIMITS[self.dtype].smallest)
+        most_abs = max(cap * self.rms, LIMITS[self.dtype].smallest)
+        return max(self.own_rel, self.noise_rel) > cap or max(self.own_abs, self.noise_abs) > most_abs
 
 
 def rtol_of(dtype: Dtype, own_rel: float) -> float:

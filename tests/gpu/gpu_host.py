@@ -247,12 +247,12 @@ def hostile(host: Host) -> dict[str, Any]:
         say(f"  {name}")
         step = run_and_judge(host, "check_correctness", task, source, cap_s=cap_s)
         begun = time.perf_counter()
-        after = run_and_judge(host, "check_correctness", task, FUSED, rounds=1, smallest_only=True)
+        after = run_and_judge(host, "check_correctness", task, FUSED)
         recovery_s = time.perf_counter() - begun
         recoveries.append(recovery_s)
         found[name] = {
-            **step, "right": step.get("verdict") in verdicts, "recovery_s": recovery_s,
-            "after": after.get("verdict", after.get("fault")),
+            **step, "right": step.get("verdict") in verdicts and after.get("verdict") == "correct",
+            "recovery_s": recovery_s, "after": after.get("verdict", after.get("fault")),
         }  # fmt: skip
         say(f"    right {found[name]['right']}, next right verdict after {recovery_s:.2f} s: {found[name]['after']}")
     found["recovery_s_max"] = max(recoveries)

@@ -27,6 +27,8 @@ from measurement import write_measurement
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tools.kit.wire import DeviceRef
 
+ACCEPTED = NEVER | {"built", "correct"}
+"""A cheat that ends so was let through."""
 CHECKS = 3
 """Of each bundled task; the first one pays for building its reference."""
 
@@ -60,12 +62,13 @@ def as_it_must(case: Case, found: dict[str, Any]) -> bool:
 
 
 def check_leases(court: Court) -> list[float]:
-    """Lease seconds of a check of each bundled task's own reference, the first of each left out."""
+    """Lease seconds of a check of each bundled task's own reference, compiled before; the first of each left out."""
     leases: list[float] = []
     for name in Catalogue([]).names():
         task = Catalogue([]).task(name)
         for number in range(1 + CHECKS):
             files = {"candidate.py": f"{known_good(task)}\n# {number}\n"}
+            court.judged("compile", task, files, cap_s=60.0)
             step = court.judged("check_correctness", task, files, cap_s=60.0)
             say(f"  check of {name}: {step.verdict}, lease {step.reply.lease_s:.3f} s")
             leases += [step.reply.lease_s] if number else []
@@ -75,8 +78,11 @@ def check_leases(court: Court) -> list[float]:
 def figures(found: dict[str, Any]) -> dict[str, int | float]:
     """Flat names → numbers."""
     hostile, honest = found["hostile"].values(), found["honest"].values()
+    missed = [each for each in hostile if not each["right"]]
     counted: dict[str, int | float] = {
-        "cheats_total": len(hostile), "cheats_accepted": sum(not each["right"] for each in hostile),
+        "cheats_total": len(hostile), "cheats_accepted": sum(each.get("verdict") in ACCEPTED for each in missed),
+        "cheats_named_otherwise": sum("fault" not in each and each["verdict"] not in ACCEPTED for each in missed),
+        "faults": sum("fault" in each for each in (*hostile, *honest)),
         "honest_total": len(honest), "honest_rejected": sum(not each["right"] for each in honest),
     }  # fmt: skip
     if found.get("check_lease_s"):

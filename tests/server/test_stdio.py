@@ -218,6 +218,25 @@ def test_a_server_that_ends_takes_its_children_along_and_its_hold_is_released(
     assert audit(tmp_path / "ledger.db").ok
 
 
+def test_a_client_that_reads_no_more_has_left_and_that_is_no_fault(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+    ) as server:
+        try:
+            greet(server)
+            assert server.stdout is not None
+            server.stdout.close()
+            ask(server, 1, "tools/list")
+            assert server.stderr is not None
+            said = server.stderr.read().decode()
+            assert server.wait(10) == 0
+        finally:
+            server.kill()
+    assert "Traceback" not in said
+    assert said == "", "a client that leaves is none of anybody's business"
+    assert "the client reads no more" in (tmp_path / "server.log").read_text()
+
+
 def test_two_servers_share_one_book_and_another_one_goes_on_with_the_run(tmp_path: Path) -> None:
     with started(tmp_path) as first, started(tmp_path) as second:
         greet(first)

@@ -72,10 +72,13 @@ def test_half_precision_inputs_are_further_off_than_the_floor_of_float32() -> No
         ({"own_abs": 2e-2}, True),
         ({"own_abs": 2e-2, "rms": 10.0}, False),
         ({"own_abs": 1e-40, "rms": 0.0}, False),
+        ({"noise_rel": 1e-3, "noise_abs": 1e-3}, False),
+        ({"noise_abs": 1e-7, "rms": 0.0}, True),
+        ({"noise_rel": 2e-2}, True),
         ({"own_rel": 2e-2, "source": "stated"}, False),
     ],
 )
-def test_a_reference_whose_own_error_is_larger_than_the_cap_tells_nothing(
+def test_where_the_reference_or_any_honest_kernel_is_off_by_more_than_the_cap_nothing_is_told(
     changes: dict[str, object], beyond: bool
 ) -> None:
     assert output(**changes).beyond_cap is beyond

@@ -142,6 +142,34 @@ UNCALIBRATED = {
 }
 
 
+NORM = "c = x - x.mean(-1, keepdim=True)\nreturn c * torch.rsqrt(c.square().mean(-1, keepdim=True) + 1e-5){}"
+BIASED = {"init": "self.w, self.b = torch.nn.Parameter(torch.randn(33)), torch.nn.Parameter(torch.randn(33))"}
+
+
+def test_rows_that_are_all_alike_leave_room_for_the_rounding_that_a_norm_multiplies() -> None:
+    one = a_task(NORM.format(" * self.w + self.b"), BIASED["init"], "torch.randn(24, 33)")
+    facts, fitness = tried(one)
+    assert fitness.fit, fitness.problems
+    [alike] = [r.outputs[0] for r in facts.references if (r.workload, r.distribution) == ("small", "ones")]
+    assert alike.own_abs < 1e-6, "the reference divides exactly"
+    two_units_off, weight, bias = 2 * 2.0**-23, 2.5, 1.0
+    assert two_units_off / 1e-5**0.5 * weight < alike.atol + alike.rtol * bias, "as a GPU's division may be"
+    assert alike.atol < 0.01 * alike.rms
+
+
+def test_a_distribution_on_which_rounding_alone_makes_the_answer_is_left_out() -> None:
+    facts, fitness = tried(a_task(NORM.format(""), inputs="torch.randn(24, 33)"))
+    assert fitness.fit, fitness.problems
+    [alike] = [r.outputs[0] for r in facts.references if (r.workload, r.distribution) == ("small", "ones")]
+    assert alike.beyond_cap, "all zeros in float64, some hundred roundings in float32"
+
+
+def test_a_threshold_that_turns_over_does_not_loosen_the_bound_of_all_elements() -> None:
+    facts, _ = tried(a_task("return torch.round(x * 4) / 4 + x"))
+    outputs = [r.outputs[0] for r in facts.references if r.distribution == "normal"]
+    assert all(output.noise_abs < 1e-5 and output.atol < 1e-4 for output in outputs)
+
+
 @pytest.mark.parametrize("why", UNCALIBRATED)
 def test_where_float64_cannot_tell_the_default_holds_and_it_is_said(why: str) -> None:
     _, fitness = tried(UNCALIBRATED[why])

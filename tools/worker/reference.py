@@ -144,11 +144,18 @@ class HeldWorkload:
             raise CannotTell("it draws random numbers, which are others in float64")
         return self.variant("exact", arguments, seed)
 
+    def rounded(self, arguments: object, seed: int) -> Any:
+        """As `exact`, with every operation disturbed by what rounding to float32 may do; raises `CannotTell`."""
+        return self._varied("exact").answer(arguments, seed, rounded=True)
+
     def variant(self, kind: Kind, arguments: object, seed: int) -> Any:
         """The answer of a changed copy of the reference; raises `CannotTell`."""
+        return self._varied(kind).answer(arguments, seed)
+
+    def _varied(self, kind: Kind) -> Variant:
         if kind not in self._variants:
             self._variants[kind] = Variant(self.built.module, kind, self._task.precision, self.device)
-        return self._variants[kind].answer(arguments, seed)
+        return self._variants[kind]
 
     def draw(self, distribution: Distribution) -> Drawn:
         """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""

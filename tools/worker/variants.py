@@ -9,6 +9,7 @@ import torch
 
 from kernelgate.tasks.model import Precision
 from kernelgate.tools.worker import inputs, memory
+from kernelgate.tools.worker.rounding import Rounded, disturbed
 from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced
 from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
 
@@ -39,14 +40,22 @@ class Variant:
                 raise CannotTell("it has no weights")
             self._restorer = Restorer(self._module)
 
-    def answer(self, arguments: object, seed: int) -> Any:
-        """The answer to the same arguments, as the reference's is nested; raises `CannotTell`."""
+    def answer(self, arguments: object, seed: int, *, rounded: bool = False) -> Any:
+        """The answer to the same arguments, as the reference's is nested; raises `CannotTell`.
+
+        With `rounded`, inputs and the result of each operation are disturbed as float32 rounding would.
+        """
         with self._told(), self._defaults():
             given = arguments if self._kind == "weights" else replaced(arguments, self._enter)
+            if rounded:
+                given = replaced(given, disturbed)
             inputs.reseed(seed)
             self._restorer.restore()
             outputs: list[object] = []
-            time_calls(self._module, {0: call_arguments(given)}, [0], nothing, lambda _, output: outputs.append(output))
+            with Rounded() if rounded else contextlib.nullcontext():
+                time_calls(
+                    self._module, {0: call_arguments(given)}, [0], nothing, lambda _, output: outputs.append(output)
+                )
             return replaced(outputs[0], self._leave)
 
     def _on_state(self, change: Callable[[torch.Tensor], torch.Tensor], *, weights_only: bool = False) -> int:

@@ -179,7 +179,7 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
 def _nothing_counts(task: Task, facts: Qualification, why: tuple[str, ...], left_out: tuple[str, ...]) -> TaskFitness:
     """Mutants that pass say more than that there are no numbers to judge by."""
     wild = {reference.distribution for reference in facts.references if not reference.finite}
-    finite = [distribution for distribution in task.distributions if distribution not in wild]
+    finite: tuple[Distribution, ...] = tuple(d for d in task.distributions if d not in wild)
     workloads = dict.fromkeys(trial.workload for trial in facts.trials)
     if passing := tuple(p for workload in workloads for p in _passing_on(workload, finite, facts)):
         return TaskFitness(fit=False, problems=passing, left_out=left_out)

@@ -6,7 +6,7 @@ by 300. After D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,7 +17,7 @@ PIECE: Final = 1 << 24
 """Elements that are disturbed at once: the noise of a large result needs no memory of its size."""
 
 
-class Rounded(TorchDispatchMode):
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """Disturbs what each operation has computed; what only looks at other memory (views) stays as it is."""
 
     def __torch_dispatch__(
@@ -29,7 +29,7 @@ class Rounded(TorchDispatchMode):
     ) -> Any:
         """Called by torch for each operation."""
         outcome = func(*args, **(kwargs or {}))
-        for value, returned in zip(_listed(outcome), func._schema.returns, strict=False):  # noqa: SLF001
+        for value, returned in zip(_listed(outcome), func._schema.returns, strict=False):
             if returned.alias_info is None or returned.alias_info.is_write:
                 _disturb_each(value)
         return outcome
@@ -40,12 +40,13 @@ def disturbed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * _noise(tensor) if tensor.dtype is torch.float64 else tensor
 
 
-def _listed(outcome: Any) -> Sequence[Any]:
-    return outcome if isinstance(outcome, tuple) else (outcome,)
+def _listed(outcome: object) -> Sequence[object]:
+    return cast("tuple[object, ...]", outcome) if isinstance(outcome, tuple) else (outcome,)
 
 
-def _disturb_each(value: Any) -> None:
-    for item in value if isinstance(value, list | tuple) else (value,):
+def _disturb_each(value: object) -> None:
+    items = cast("list[object]", value) if isinstance(value, list) else (value,)
+    for item in items:
         if isinstance(item, torch.Tensor) and item.dtype is torch.float64:
             _disturb(item)
 

@@ -52,7 +52,8 @@ class Variant:
             inputs.reseed(seed)
             self._restorer.restore()
             outputs: list[object] = []
-            with Rounded() if rounded else contextlib.nullcontext():
+            mode: Any = Rounded() if rounded else contextlib.nullcontext()  # type: ignore[no-untyped-call]  # of torch
+            with mode:
                 time_calls(
                     self._module, {0: call_arguments(given)}, [0], nothing, lambda _, output: outputs.append(output)
                 )

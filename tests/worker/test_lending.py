@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import ALIGNMENT_BYTES, Loan, MemfdBorrower, MemfdLender
 from kernelgate.tools.worker.poison import draw_poison
-from kernelgate.tools.worker.pool import InputPool
+from kernelgate.tools.worker.pool import InputPool, which_changed
 from kernelgate.tools.worker.protocol import Parcel
 
 DTYPES = [
@@ -131,7 +131,7 @@ def test_a_single_changed_byte_is_noticed_and_put_back() -> None:
 def test_a_quick_look_notices_what_would_slow_a_baseline() -> None:
     pool, loan = pool_of([torch.randn(1 << 16)], (0,))
     pool.entries[0].lent_tensors[0].mul_(1e-39)
-    assert pool.entries[0].changed(random.Random(5))
+    assert which_changed([(pool.entries[0], random.Random(5))]) == [pool.entries[0]]
     loan.close_descriptor()
 
 

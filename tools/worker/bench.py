@@ -132,14 +132,15 @@ class RefereeBench:
         ran = self._run("forward", held, [index], seed, Around(at_done=lambda _: lookout.look(index)))
         if isinstance(ran, Fault):
             return ran
-        if lookout.changed():
-            return too_early("forward")
         previous = self._memory.of(workload)
         question = Question(self._task, workload, distribution, expected, previous, held, seed, self._missing)
-        if entry.changed():
-            return mutated(question)
-        found = judge_answer(question, entry, claims_of(ran[0], index))
-        self._memory.keep(workload, list(entry.answers.values()))
+        spoiled = entry.changed()
+        found = mutated(question) if spoiled else judge_answer(question, entry, claims_of(ran[0], index))
+        # Behind the judging, which looks twice at what seems wrong: the second time a late answer would be right.
+        if lookout.changed():
+            return too_early("forward")
+        if not spoiled:
+            self._memory.keep(workload, list(entry.answers.values()))
         return found
 
     def _lend_to_compare(
@@ -370,10 +371,10 @@ class RefereeBench:
         outcome = self._run("block", ready.held, order, seed, row.around)
         if isinstance(outcome, Fault):
             return outcome
-        if row.lookout.changed():
-            return too_early("block")
         ran, walls_us = outcome
         comparison = row.judge(ran, seed)
+        if row.lookout.changed():
+            return too_early("block")
         return [sample / 1e3 for sample in ran.samples_ns], ready.outside_us(row.usual(walls_us)), comparison
 
     def _baseline_row(self, ready: ReadyWorkload, order: list[int], *, refresh: bool = False) -> Sequence[float]:

@@ -25,8 +25,8 @@ from kernelgate.tools.worker.cuda_device import leave_room
 from kernelgate.tools.worker.cuda_timing import BlockTimes, CudaTimer, Pace, Row, Surroundings
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
-from kernelgate.tools.worker.lending import Lender, storage_bytes
-from kernelgate.tools.worker.pool import InputPool, PoolEntry
+from kernelgate.tools.worker.lending import Lender
+from kernelgate.tools.worker.pool import InputPool, any_true
 from kernelgate.tools.worker.ready import ReadyWorkload
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.signals import Around
@@ -47,8 +47,6 @@ BUSY: Final = (
     "work beside the calls slows the baseline down"
 )
 CONSTANTS_KEPT: Final = 15
-COMPARED_WORDS: Final = 64 << 20
-"""A comparison of inputs takes an eighth of this many 8-byte words for its findings."""
 
 
 @dataclass
@@ -171,14 +169,14 @@ class CudaBench(RefereeBench):
             return fault
         measured = _Measured()
         used = [ready.pool.entries[index] for index in sorted({index for order in orders for index in order})]
-        spoiled = any_changed(used)
+        differences = [difference for entry in used for difference in entry.differences()]
         for order in orders:
             times, wall_us = self._time_baseline(ready, order)
             measured.samples_us += [sample / 1e3 for sample in times.samples_ns]
             measured.covered &= times.covered
             measured.rows.append(Row(len(order), wall_us))
-        spoiled = any_changed(used) or spoiled
-        if spoiled:
+        differences += [difference for entry in used for difference in entry.differences()]
+        if any_true(differences):
             for entry in used:
                 entry.put_back()
             found = mutated(Question(self._task, ready.held.name, "original", None))
@@ -359,22 +357,3 @@ class CudaBench(RefereeBench):
     def _measure_ceilings(self) -> Ceilings:
         largest = max(self._house.held.values(), key=lambda held: held.sizes.flops)
         return measure_cuda_ceilings(largest.sizes.dtype)
-
-
-def any_changed(entries: Sequence[PoolEntry]) -> bool:
-    """Whether lent inputs differ from the private ones; one wait for the device in all."""
-    findings: list[torch.Tensor] = []
-    for entry in entries:
-        for mine, lent in zip(entry.drawn.tensors, entry.lent_tensors, strict=True):
-            findings += _differences(storage_bytes(mine), storage_bytes(lent))
-    return bool(torch.stack(findings).any()) if findings else False
-
-
-def _differences(one: torch.Tensor, other: torch.Tensor) -> list[torch.Tensor]:
-    words = one.numel() // 8 * 8
-    parts = [(one[words:], other[words:])] if words < one.numel() else []
-    if words:
-        left, right = one[:words].view(torch.int64), other[:words].view(torch.int64)
-        starts = range(0, words // 8, COMPARED_WORDS)
-        parts += [(left[s : s + COMPARED_WORDS], right[s : s + COMPARED_WORDS]) for s in starts]
-    return [torch.ne(left, right).any() for left, right in parts]

@@ -1,6 +1,7 @@
 """The GPU's memory and state, as the referee sees them."""
 
 import contextlib
+import functools
 import importlib
 from typing import Any, Final
 
@@ -27,14 +28,18 @@ def observe(uuid: str) -> dict[str, JsonValue]:
         return {}
     seen: dict[str, JsonValue] = {}
     with contextlib.suppress(nvml.NVMLError):  # an older driver may not answer each question
-        nvml.nvmlInit()
-        try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            seen["sm_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-            seen["memory_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
-            seen["temperature_c"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-            seen["power_w"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-            seen["throttle_reasons"] = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        finally:
-            nvml.nvmlShutdown()
+        handle = _nvml_handle(uuid)
+        seen["sm_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        seen["memory_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
+        seen["temperature_c"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        seen["power_w"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+        seen["throttle_reasons"] = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     return seen
+
+
+@functools.cache
+def _nvml_handle(uuid: str) -> Any:
+    """Opened once in a process, for good: it takes as long as a quick timing's blocks, and the lease runs meanwhile."""
+    nvml: Any = importlib.import_module("pynvml")
+    nvml.nvmlInit()
+    return nvml.nvmlDeviceGetHandleByUUID(uuid)

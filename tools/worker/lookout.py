@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from kernelgate.tools.kit.facts import Fault
-from kernelgate.tools.worker.pool import InputPool
+from kernelgate.tools.worker.pool import InputPool, any_true
 from kernelgate.tools.worker.protocol import Stage
 
 ELEMENTS: Final = 4_096
@@ -31,7 +31,7 @@ class Lookout:
 
     def changed(self) -> bool:
         """Whether anything that was noted is different now."""
-        return any(not torch.equal(now.clone().view(torch.uint8), then.view(torch.uint8)) for now, then in self._seen)
+        return any_true([(now.clone().view(torch.uint8) != then.view(torch.uint8)).any() for now, then in self._seen])
 
 
 def too_early(stage: Stage) -> Fault:

@@ -11,6 +11,7 @@ from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lookout import Lookout
+from kernelgate.tools.worker.pool import which_changed
 from kernelgate.tools.worker.protocol import OutputClaim, Ran
 from kernelgate.tools.worker.ready import ReadyWorkload
 from kernelgate.tools.worker.signals import Around
@@ -78,12 +79,12 @@ class TimedRow:
         return self._ready.held.draw(USUAL)
 
     def _judged_inputs(self) -> Comparison | None:
-        found: Comparison | None = None
-        for index, entry in enumerate(self._ready.pool.entries):
-            if entry.changed(None if self._verify and index in self._order else self._secret):
-                entry.put_back()
-                found = mutated(Question(self._task, self._ready.held.name, USUAL, None))
-        return found
+        fully = set(self._order) if self._verify else set[int]()
+        entries = enumerate(self._ready.pool.entries)
+        changed = which_changed([(entry, None if index in fully else self._secret) for index, entry in entries])
+        for entry in changed:
+            entry.put_back()
+        return mutated(Question(self._task, self._ready.held.name, USUAL, None)) if changed else None
 
     def _judged_outputs(self, ran: Ran, seed: int) -> Comparison:
         """The last output, the odd one, and a few drawn now: all were put in place, none knows which is looked at."""

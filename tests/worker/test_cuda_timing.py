@@ -92,6 +92,14 @@ def test_a_single_slow_block_lengthens_no_sleep() -> None:
     assert pace.sleep_us(9) == before_us
 
 
+def test_a_miss_that_shows_how_long_a_call_takes_is_not_doubled_on_top() -> None:
+    pace, known = paced(baseline=450.0, candidate=450.0), paced(baseline=1_500.0, candidate=1_500.0)
+    pace.note("candidate", 9, 1_500.0, covered=False)
+    assert pace.sleep_us(9) == known.sleep_us(9)
+    pace.note("candidate", 9, 1_500.0, covered=False)
+    assert pace.sleep_us(9) > known.sleep_us(9), "that was no use"
+
+
 def test_a_block_that_was_not_covered_is_measured_again_behind_a_longer_sleep() -> None:
     pace = paced(baseline=450.0, candidate=450.0)
     before_us = pace.sleep_us(9)

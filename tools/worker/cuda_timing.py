@@ -197,6 +197,8 @@ class Pace:
     """Of one call, in the last blocks of a side; none of its first, in which kernels are loaded or compiled."""
     missed: dict[Side, int] = field(default_factory=dict["Side", int])
     """Blocks in a row whose calls were not enqueued in time."""
+    explained: dict[Side, int] = field(default_factory=dict["Side", int])
+    """Of these, those that showed that a call takes longer than was known: the sleep follows from that."""
 
     def sleep_us(self, calls: int) -> float:
         """For a block of at most so many calls."""
@@ -209,7 +211,8 @@ class Pace:
 
     def _expected_us(self, side: Side) -> float:
         seen = sorted(self.enqueue_us.get(side, ())) or [FIRST_ENQUEUE_US]
-        return seen[(len(seen) - 1) // 2] * 2.0 ** min(self.missed.get(side, 0), MOST_DOUBLINGS)
+        unexplained = self.missed.get(side, 0) - self.explained.get(side, 0)
+        return seen[(len(seen) - 1) // 2] * 2.0 ** min(unexplained, MOST_DOUBLINGS)
 
     def hopeless(self, side: Side) -> bool:
         """Whether no sleep is long enough for a side."""
@@ -220,8 +223,14 @@ class Pace:
         if side not in self.enqueue_us:
             self.enqueue_us[side] = deque(maxlen=PACE_KEPT)
             return
-        self.enqueue_us[side].append(max(0.0, enqueue_us - ONCE_US) / calls)
+        each_us, expected_us = max(0.0, enqueue_us - ONCE_US) / calls, self._expected_us(side)
+        if not covered and each_us > expected_us:
+            self.explained[side] = self.explained.get(side, 0) + 1
+            self.enqueue_us[side].clear()
+        self.enqueue_us[side].append(each_us)
         self.missed[side] = 0 if covered else self.missed.get(side, 0) + 1
+        if covered:
+            self.explained[side] = 0
 
 
 @dataclass(frozen=True)

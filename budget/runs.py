@@ -278,6 +278,14 @@ class Runs(Reads):
         )
         return None if row is None else CalibrationRecord.model_validate(_with_facts(row), strict=False)
 
+    def latest_observation(self, environment_id: str) -> Json | None:
+        """What was seen last of the device while something was measured; None if nothing was."""
+        row = self._row(
+            "SELECT facts_json FROM observations WHERE environment_id = ? ORDER BY observation_id DESC LIMIT 1",
+            environment_id,
+        )
+        return None if row is None else json.loads(row["facts_json"])
+
     def record_observation(self, environment: Environment, facts: Json) -> None:
         """Keep the state of a device that belongs to no result; those of results come with `settle`."""
         with self.transaction() as connection:

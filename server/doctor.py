@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import model_validator
 
+from kernelgate.server.calibrated import Calibrated, calibrations_in
 from kernelgate.server.host import Folder, Host, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Frozen
@@ -60,6 +61,8 @@ class Report(Frozen):
     """What does not."""
     checks: tuple[Check, ...]
     host: Host
+    calibrated: tuple[Calibrated, ...] = ()
+    """Devices that the book in the data folder measured on."""
 
     @property
     def usable(self) -> bool:
@@ -67,15 +70,17 @@ class Report(Frozen):
         return not any(check.state == "missing" and check.name in ESSENTIAL for check in self.checks)
 
 
-def examine(data_dir: Path, catalogue: Catalogue | None = None, hello: Hello | None = None) -> Report:
+def examine(data_dir: Path, ledger: Path, catalogue: Catalogue | None = None, hello: Hello | None = None) -> Report:
     """Look at this host and judge it. Imports no torch, writes nothing; takes about half a second.
 
     Args:
         data_dir: where ledger, logs and caches lie or would lie.
+        ledger: the book.
         catalogue: the tasks to count; None leaves them out.
         hello: what a supervisor said when it started: how candidates are really confined. None: it was not asked.
     """
-    return judge(read_host(data_dir), catalogue, hello)
+    report = judge(read_host(data_dir), catalogue, hello)
+    return report.model_copy(update={"calibrated": calibrations_in(ledger)})
 
 
 def judge(host: Host, catalogue: Catalogue | None = None, hello: Hello | None = None) -> Report:
@@ -378,5 +383,10 @@ def render(report: Report, console: "Console") -> None:
         table.add_row(Text(f"{check.state:>7}", colour), Text(check.name, "bold"), Text(check.found))
         if check.advice:
             table.add_row("", "", Text(f"→ {check.advice}"))
+    for one in report.calibrated:
+        for number, sentence in enumerate(sentences(one)):
+            table.add_row(
+                "" if number else Text("     ok", "green"), "" if number else Text(one.name, "bold"), sentence
+            )
     console.print()
     console.print(table)

@@ -24,7 +24,7 @@ def run_doctor(settings: Settings, *, as_json: bool) -> int:
                 hello = anyio.run(hello_of, settings)
         except (OSError, SupervisorUnavailable) as error:
             why = str(error)
-        report = examine(settings.data_dir, open_catalogue(settings), hello)
+        report = examine(settings.data_dir, settings.ledger, open_catalogue(settings), hello)
         if as_json:
             print(report.model_dump_json(indent=2))  # noqa: T201 -- the command's output is JSON
         else:

@@ -17,13 +17,13 @@ from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused
 from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice
+from kernelgate.server.calibrating import noise_floor
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import is_doubtful
 from kernelgate.server.measure import (
     build_on_device,
     examined,
     measure,
-    noise_floor,
     our_side_holds,
     trouble_with,
 )

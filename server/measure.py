@@ -1,4 +1,4 @@
-"""Requests to the worker: the rungs of an agent, and what the house pays for (qualification, noise floor, probe)."""
+"""Requests to the worker: the rungs of an agent, and what the house pays for (qualification, calibration, probe)."""
 
 import itertools
 import logging
@@ -14,7 +14,7 @@ from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
 from kernelgate.server.neighbours import Watch
 from kernelgate.server.passages import lends_hidden
-from kernelgate.server.services import AA_KIND, AnyMeasuringTool, Door, Services
+from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task, read_facts
@@ -23,7 +23,6 @@ from kernelgate.tools.compile import CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.house import DeviceBuildFacts
-from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
 
 log = logging.getLogger("kernelgate")
@@ -36,13 +35,6 @@ WAITING: Final = "waiting for the device"
 """The stage of a request that has no lease yet."""
 PROBE_LIMIT_S: Final = 30.0
 DEVICE_BUILD_LIMIT_S: Final = 60.0
-QUIET_FLOOR: Final = 0.03
-"""A noise floor above this is measured again, at most `MOST_CALIBRATIONS` times in all."""
-MOST_CALIBRATIONS: Final = 3
-LOUD_FLOOR: Final = 1.0
-"""Where the floor cannot be measured, only a doubling counts."""
-CALIBRATE_LOOKS: Final = (24,)
-"""Pairs of the baseline against itself: at 24 the 95 % interval is the 7th to the 18th value."""
 KNOWN_GOOD: Final = "\n\nModelNew = Model\n"
 """Behind a reference this makes it its own candidate: always right, never faster."""
 
@@ -71,6 +63,14 @@ async def measure(
     return await _send(
         services, job, door.device, tool.name, task, door.candidate.files, plan,
         lease=tool.rung is not Rung.compile, cap_s=cap_s,
+    )  # fmt: skip
+
+
+async def against_itself(services: Services, door: Door, plan: Frozen, cap_s: float) -> WorkerReply:
+    """Time the task's baseline as its own candidate; on the house."""
+    return await _send(
+        services, None, door.device, precise_time.TOOL.name, door.task, known_good(door.task), plan, lease=True,
+        cap_s=cap_s,
     )  # fmt: skip
 
 
@@ -153,36 +153,6 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
         )
     )  # fmt: skip
     return fitness
-
-
-async def noise_floor(services: Services, door: Door) -> float:
-    """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
-    digest, environment = door.run.task_digest, door.environment
-    stored = await services.ledger.do(lambda ledger: ledger.calibration(environment.environment_id, AA_KIND, digest))
-    known = float(str(stored.facts["floor"])) if stored is not None else None
-    tries = int(str(stored.facts.get("tries", 1))) if stored is not None else 0
-    if known is not None and (known <= QUIET_FLOOR or tries >= MOST_CALIBRATIONS):
-        return known
-    plan = precise_time.PrecisePlan(looks=CALIBRATE_LOOKS)
-    reply = await _send(
-        services, None, door.device, "precise_time", door.task, known_good(door.task), plan, lease=True,
-        cap_s=precise_time.LIMIT_S,
-    )  # fmt: skip
-    if reply.fault or reply.facts is None:
-        log.warning("the noise floor of %s could not be measured: %s", door.task.name, reply.fault or reply.exit.kind)
-        return known if known is not None else LOUD_FLOOR
-    facts = TimingFacts.model_validate_json(canonical_json(reply.facts))
-    # One loud moment must not stay the floor for good: the quietest of a few is what the device can do.
-    floor = min(precise_time.noise_floor(facts), known if known is not None else LOUD_FLOOR)
-    pairs: list[JsonValue] = [len(timing.pairs) for timing in facts.timings]
-    kept: dict[str, JsonValue] = {"floor": floor, "pairs": pairs, "tries": tries + 1}
-    await services.ledger.do(
-        lambda ledger: ledger.record_calibration(
-            environment, AA_KIND, kept, task_digest=digest,
-            paid=device_amount(door.device, reply.lease_s + reply.house_s, calls=0),
-        )
-    )  # fmt: skip
-    return floor
 
 
 async def build_on_device(services: Services, door: Door, report: CompileReport) -> CompileReport:

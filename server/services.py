@@ -49,6 +49,8 @@ SWEEP_EVERY_S: Final = 30.0
 """Heartbeats, and a look for jobs whose server died."""
 AA_KIND: Final = "noise_floor"
 """Calibration of a task on a device: the baseline against itself."""
+DEVICE_KIND: Final = "device"
+"""Calibration of a device: ceilings and least readings."""
 
 
 @dataclass(frozen=True)

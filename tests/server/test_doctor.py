@@ -179,7 +179,7 @@ def test_people_read_every_check_and_every_remedy_uncut(host: Host) -> None:
 def test_this_host_is_read_without_importing_torch(tmp_path: Path) -> None:
     program = (
         "import json, sys, pathlib; from kernelgate.server.doctor import examine\n"
-        "report = examine(pathlib.Path(sys.argv[1]))\n"
+        'report = examine(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]) / "ledger.db")\n'
         "print(json.dumps([report.model_dump(mode='json')['host'], 'torch' in sys.modules]))"
     )
     command = [sys.executable, "-P", "-c", program, str(tmp_path / "new")]
@@ -196,7 +196,7 @@ def test_the_cuda_version_of_torch_is_read_from_its_text(tmp_path: Path) -> None
     host = read_host(tmp_path)
     assert host.torch_cuda is not None
     assert ("+cpu" in host.packages["torch"]) <= (host.torch_cuda == "")
-    assert examine(tmp_path).host.torch_cuda == host.torch_cuda
+    assert examine(tmp_path, tmp_path / "ledger.db").host.torch_cuda == host.torch_cuda
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_where_it_would_be(tmp_path: Path) -> None:

@@ -148,6 +148,10 @@ class Ceilings(Frozen):
     """The same of a copy that stays in the cache; 0 if unknown."""
     matmul_gflop_s: float
     """A float32 matrix product under the task's precision policy."""
+    empty_us: float = 0.0
+    """What a timing reads with nothing in it: no call is told as less. 0 if unknown."""
+    launch_us: float = 0.0
+    """What it reads of the smallest piece of work there is; 0 if unknown."""
 
 
 class Kernel(Frozen):

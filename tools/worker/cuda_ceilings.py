@@ -1,4 +1,7 @@
-"""What a GPU can do at best, measured with events: copies through memory and through the cache, a matrix product."""
+"""What a GPU can do at best, measured with events: copies through memory and through the cache, a matrix product.
+
+And the least that events read: with nothing between them, and with the smallest kernel.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,8 +9,10 @@ from typing import Final
 import torch
 
 from kernelgate.tools.kit.facts import Ceilings
+from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.cuda_timing import CYCLES_PER_US, cache_bytes, new_event
+from kernelgate.tools.worker.timing import nothing
 
 COPY_BYTES: Final = 1 << 30
 """Far larger than any cache; less where memory is short."""
@@ -16,6 +21,10 @@ CACHED_SHARE: Final = 4
 CACHED_COPIES: Final = 50
 REPEATS: Final = 5
 SLEEP_US: Final = 1_000
+READINGS: Final = 100
+"""Of a floor, which is their median."""
+READINGS_SLEEP_US: Final = 5_000
+"""The device sleeps while they are enqueued: three commands each."""
 MATMUL_SIZES: Final = {torch.float16: 8192, torch.bfloat16: 8192}
 """Large enough for the full rate; others take `MATMUL_SIZE`, a few milliseconds each."""
 MATMUL_SIZE: Final = 4096
@@ -31,8 +40,31 @@ def measure_cuda_ceilings(dtype: torch.dtype) -> Ceilings:
         copy_gb_s = _copy_gb_s(min(COPY_BYTES, free // 8), 1)
         cache_gb_s = _copy_gb_s(max(1 << 20, cache_bytes() // CACHED_SHARE), CACHED_COPIES)
         matmul_gflop_s = _matmul_gflop_s(dtype if dtype.itemsize > 1 else torch.float32)
+        word = torch.zeros(1, device=CUDA_DEVICE)
+        empty_us, launch_us = _reading_us(nothing), _reading_us(lambda: word.zero_())
     torch.cuda.empty_cache()
-    return Ceilings(copy_gb_s=copy_gb_s, cache_gb_s=cache_gb_s, matmul_gflop_s=matmul_gflop_s)
+    return Ceilings(
+        copy_gb_s=copy_gb_s, cache_gb_s=cache_gb_s, matmul_gflop_s=matmul_gflop_s, empty_us=empty_us,
+        launch_us=launch_us,
+    )  # fmt: skip
+
+
+def _reading_us(work: Callable[[], object]) -> float:
+    """Of some readings behind a sleeping kernel, with the work between their events."""
+    pairs = [(new_event(), new_event()) for _ in range(READINGS)]
+    work()
+    torch.cuda.synchronize()
+    _sleep(READINGS_SLEEP_US)
+    for begin, end in pairs:
+        begin.record()
+        work()
+        end.record()
+    torch.cuda.synchronize()
+    return median([begin.elapsed_time(end) for begin, end in pairs]) * 1e3
+
+
+def _sleep(sleep_us: int) -> None:
+    torch.cuda._sleep(sleep_us * CYCLES_PER_US)  # type: ignore[no-untyped-call]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]  # torch has no public one
 
 
 def _copy_gb_s(size_bytes: int, copies: int) -> float:
@@ -55,7 +87,7 @@ def _best_s(work: Callable[[], object], times: int) -> float:
     best_ms = float("inf")
     for _ in range(REPEATS):
         begin, end = new_event(), new_event()
-        torch.cuda._sleep(SLEEP_US * CYCLES_PER_US)  # type: ignore[no-untyped-call]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]  # torch has no public one
+        _sleep(SLEEP_US)
         begin.record()
         for _ in range(times):
             work()

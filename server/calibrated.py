@@ -63,7 +63,7 @@ def calibrations_in(ledger: Path) -> tuple[Calibrated, ...]:
     )
 
 
-def sentences(one: Calibrated) -> Iterator[str]:
+def told(one: Calibrated) -> Iterator[str]:
     """What is told of an environment, for people."""
     c = one.ceilings
     clock = f" at {one.sm_clock_mhz} MHz" if one.sm_clock_mhz else ""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from kernelgate.budget.records import CalibrationRecord
+from kernelgate.budget.records import CalibrationRecord, Json
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import against_itself
 from kernelgate.server.services import AA_KIND, DEVICE_KIND, Door, Services
@@ -50,9 +50,9 @@ async def noise_floor(services: Services, door: Door) -> float:
     if known is not None and not moved(known.facts, now):
         # One loud moment must not stay the floor for good: the quietest of a few is what the device can do.
         floor, tries = min(floor, _floor(known)), _tries(known.facts) + 1
-    clocks = {name: reply.observation[name] for name in CLOCKS if name in reply.observation}
-    of_task: dict[str, JsonValue] = {"floor": floor, "tries": tries, "baselines": gaps(facts), **clocks}
-    of_device = facts.ceilings and {**facts.ceilings.model_dump(mode="json"), **clocks}
+    clocks: Json = {name: reply.observation[name] for name in CLOCKS if name in reply.observation}
+    of_task: Json = {"floor": floor, "tries": tries, "baselines": gaps(facts), **clocks}
+    of_device: Json = {**facts.ceilings.model_dump(mode="json"), **clocks} if facts.ceilings else {}
     paid = device_amount(door.device, reply.lease_s + reply.house_s, calls=0)
     await services.ledger.do(
         lambda ledger: ledger.record_calibration(
@@ -67,13 +67,13 @@ async def noise_floor(services: Services, door: Door) -> float:
     return floor
 
 
-def holds(kept: dict[str, JsonValue], now: dict[str, JsonValue] | None) -> bool:
+def holds(kept: Json, now: Json | None) -> bool:
     """Whether a noise floor need not be measured again: quiet or tried often enough, at the clocks of then."""
     enough = float(str(kept["floor"])) <= QUIET_FLOOR or _tries(kept) >= MOST_CALIBRATIONS
     return enough and not moved(kept, now)
 
 
-def moved(kept: dict[str, JsonValue], now: dict[str, JsonValue] | None) -> bool:
+def moved(kept: Json, now: Json | None) -> bool:
     """Whether a clock of the device is another than when it was calibrated; unknown clocks have not moved."""
     pairs = [(kept.get(name), (now or {}).get(name)) for name in CLOCKS]
     return any(
@@ -102,5 +102,5 @@ def _floor(known: CalibrationRecord) -> float:
     return float(str(known.facts["floor"]))
 
 
-def _tries(kept: dict[str, JsonValue]) -> int:
+def _tries(kept: Json) -> int:
     return int(str(kept.get("tries", 1)))

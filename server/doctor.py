@@ -384,7 +384,7 @@ def render(report: Report, console: "Console") -> None:
         if check.advice:
             table.add_row("", "", Text(f"→ {check.advice}"))
     for one in report.calibrated:
-        for number, sentence in enumerate(sentences(one)):
+        for number, sentence in enumerate(told(one)):
             table.add_row(
                 "" if number else Text("     ok", "green"), "" if number else Text(one.name, "bold"), sentence
             )

@@ -8,7 +8,7 @@ import pytest
 from live_server import Live
 from synthetic import noisy, timing
 
-from kernelgate.server.calibrated import calibrations_in, sentences
+from kernelgate.server.calibrated import calibrations_in, told
 from kernelgate.server.calibrating import CLOCK_CHANGE, MOST_CALIBRATIONS, QUIET_FLOOR, gaps, holds, moved
 from kernelgate.tools.kit.timing_report import TimingFacts
 
@@ -59,9 +59,9 @@ def test_the_first_precise_timing_calibrates_the_device_and_doctor_tells_of_it(l
     assert 0 < found.ceilings.empty_us <= found.ceilings.launch_us
     [noise] = [noise for noise in found.noise if noise.task == "softmax"]
     assert len(noise.baselines_us) == len(noise.half_widths) == 3, "of each workload"
-    told = " ".join(sentences(found))
-    assert "GB/s" in told
-    assert "noise of softmax" in told
+    said = " ".join(told(found))
+    assert "GB/s" in said
+    assert "noise of softmax" in said
 
 
 def test_where_there_is_no_book_nothing_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import model_validator
 
-from kernelgate.server.calibrated import Calibrated, calibrations_in
+from kernelgate.server.calibrated import Calibrated, calibrations_in, told
 from kernelgate.server.host import Folder, Host, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Frozen

@@ -1,15 +1,18 @@
 """A device is measured before its numbers are believed: when again, and what doctor tells of it."""
 
+import io
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from live_server import Live
+from rich.console import Console
 from synthetic import noisy, timing
 
 from kernelgate.server.calibrated import calibrations_in, told
 from kernelgate.server.calibrating import CLOCK_CHANGE, MOST_CALIBRATIONS, QUIET_FLOOR, gaps, holds, moved
+from kernelgate.server.doctor import examine, render
 from kernelgate.tools.kit.timing_report import TimingFacts
 
 CLOCKS: dict[str, Any] = {"sm_clock_mhz": 1980, "memory_clock_mhz": 3201}
@@ -62,6 +65,9 @@ def test_the_first_precise_timing_calibrates_the_device_and_doctor_tells_of_it(l
     said = " ".join(told(found))
     assert "GB/s" in said
     assert "noise of softmax" in said
+    console = Console(file=io.StringIO(), width=200)
+    render(examine(live.data_dir, live.data_dir / "ledger.db"), console)
+    assert "noise of softmax" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_where_there_is_no_book_nothing_is_told(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class CheckPlan(Frozen):
 
 
 class CheckFacts(Frozen):
-    """All comparisons up to the first that is wrong."""
+    """All comparisons up to the first that is wrong; behind it perhaps one that had been right, asked once more."""
 
     comparisons: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
     planned: int = 0
@@ -65,20 +65,47 @@ def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
     if fault is not None:
         return CheckFacts(fault=fault)
     workloads = bench.workloads(held_out=False)[: 1 if plan.smallest_only else None]
-    distributions = bench.task.distributions
-    each = max(plan.compared, len(distributions))
-    planned = each * len(workloads)
+    rounds = [
+        _rounds(bench.secret, bench.task.distributions, plan.compared, one_twice=index == 0)
+        for index in range(len(workloads))
+    ]
+    planned = sum(len(of_workload) for of_workload in rounds)
     done: list[Comparison] = []
-    for workload in workloads:
-        for distribution in _in_secret_order(bench.secret, distributions, each):
-            answer = bench.compare(workload.name, distribution)
+    for workload, of_workload in zip(workloads, rounds, strict=True):
+        for number, (distribution, again) in enumerate(of_workload):
+            answer = bench.compare(workload.name, distribution, again)
             if isinstance(answer, Fault):
                 return CheckFacts(comparisons=tuple(done), planned=planned, fault=answer)
             done.append(answer)
             bench.progress("checking", len(done), planned)
             if answer.problem != "none":
+                if number and _is_unexplained(answer):
+                    once_more = bench.compare(workload.name, of_workload[number - 1][0], number - 1)
+                    done += [] if isinstance(once_more, Fault) else [once_more]
                 return CheckFacts(comparisons=tuple(done), planned=planned)
     return CheckFacts(comparisons=tuple(done), planned=planned)
+
+
+def _rounds(
+    secret: random.Random, distributions: Sequence[Distribution], count: int, *, one_twice: bool
+) -> list[tuple[Distribution, int | None]]:
+    """What is compared on one workload: each distribution, and perhaps the number of the round whose values it repeats.
+
+    A candidate that keeps something between its calls is asked the same twice, at a place that it cannot know.
+    """
+    fresh = max(count - one_twice, len(distributions))
+    rounds: list[tuple[Distribution, int | None]] = [(d, None) for d in _in_secret_order(secret, distributions, fresh)]
+    if one_twice:
+        place = secret.randrange(1, fresh + 1)
+        earlier = secret.randrange(place)
+        rounds.insert(place, (rounds[earlier][0], earlier))
+    return rounds
+
+
+def _is_unexplained(answer: Comparison) -> bool:
+    """Whether a wrong answer on new values does not say by itself what it is."""
+    by_value = answer.problem in ("wrong_values", "nonfinite")
+    return by_value and not (answer.again or answer.looks_like or answer.untouched_share)
 
 
 def _in_secret_order(secret: random.Random, distributions: Sequence[Distribution], count: int) -> list[Distribution]:
@@ -93,11 +120,17 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     """The verdict: a wrong answer, a fault, or correct."""
     facts = facts or CheckFacts()
     counted = _counted(facts)
-    last = facts.comparisons[-1] if facts.comparisons else None
-    if last is not None and last.problem != "none":
-        failure = _fitted(failures.of_comparison(last), facts.comparisons)
+    first_wrong = next((i for i, answer in enumerate(facts.comparisons) if answer.problem != "none"), None)
+    if first_wrong is not None:
+        wrong = facts.comparisons[first_wrong]
+        failure = _with_what_it_depends_on(failures.of_comparison(wrong), facts.comparisons, first_wrong)
         return CheckReport(
-            verdict=failure.verdict, code=failure.code, summary=failure.summary, wrong=last, first=last.first, **counted
+            verdict=failure.verdict,
+            code=failure.code,
+            summary=failure.summary,
+            wrong=wrong,
+            first=wrong.first,
+            **counted,
         )
     if facts.fault is not None:
         failure = failures.of_fault(facts.fault, exit_, LIMIT_S)
@@ -115,11 +148,16 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     )
 
 
-def _fitted(failure: failures.Failure, comparisons: Sequence[Comparison]) -> failures.Failure:
-    """The failure with what tells of it that some answers were right: on other shapes, or on other values."""
-    last, earlier = comparisons[-1], comparisons[:-1]
+def _with_what_it_depends_on(
+    failure: failures.Failure, comparisons: Sequence[Comparison], wrong: int
+) -> failures.Failure:
+    """The failure with what other answers tell of it: right on other shapes or values, or on the same ones before."""
+    last, earlier = comparisons[wrong], comparisons[:wrong]
     if failure.code not in (None, "NONFINITE") or last.problem == "input_mutation":
         return failure
+    if any(once_more.again and once_more.problem != "none" for once_more in comparisons[wrong + 1 :]):
+        said = f"{failure.summary}; values that it had been right on were then wrong too: {failures.KEEPS}"
+        return failure._replace(code="PHASE_SNIFF", summary=said)
     here = {c.distribution for c in earlier if c.workload == last.workload}
     others = ", ".join(dict.fromkeys(c.workload for c in earlier if c.workload != last.workload))
     if others and not here:

@@ -56,8 +56,11 @@ class Bench(Protocol):
         """Have the candidate's module imported and `ModelNew` found."""
         ...
 
-    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed."""
+    def compare(self, workload: str, distribution: Distribution, again: int | None = None) -> Comparison | Fault:
+        """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed.
+
+        With `again` on the values of an earlier comparison of this workload, counted from 0, in other memory than then.
+        """
         ...
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:

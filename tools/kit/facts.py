@@ -74,6 +74,8 @@ class Comparison(Frozen):
     """What the wrong answer equals, if it equals something telling; `low_precision`: it is near everywhere."""
     missing_weights: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Names of the reference's state that the candidate has not, or in another shape or dtype."""
+    again: bool = False
+    """The same values had been asked before in this call, in other memory."""
 
 
 class Prepared(Frozen):

@@ -21,7 +21,7 @@ from kernelgate.tools.kit.facts import (
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
-from kernelgate.tools.worker.answers import Question, judge_answer, mutated
+from kernelgate.tools.worker.answers import judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
 from kernelgate.tools.worker.comparing import PLACES, Memory, Places
 from kernelgate.tools.worker.construct import construction
@@ -70,7 +70,7 @@ class RefereeBench:
         self._beyond = (0.0, 0.0)
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
-        self._memory = Memory()
+        self._memory = Memory(self._secret)
         self._qualifying = Qualifying(task)
         self._load_s = 0.0
         self.prepare_s = 0.0
@@ -108,39 +108,40 @@ class RefereeBench:
         self._load_s += time.perf_counter() - start
         return answer if isinstance(answer, Fault) else None
 
-    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """One forward on fresh secret inputs; see `comparing` for the memory that it is made in."""
+    def compare(self, workload: str, distribution: Distribution, again: int | None = None) -> Comparison | Fault:
+        """One forward on secret inputs, fresh ones but with `again`; see `comparing` for the memory of both."""
         held = self._held(workload)
-        index = self._places.take(self._secret) if self._places and self._constructed == workload else None
+        asked = self._memory.next_question(workload, distribution, again)
+        but = None if again is None else asked.place
+        index = self._places.take(self._secret, but) if self._places and self._constructed == workload else None
         if index is None:
             if (fault := self._forget()) is not None:
                 return fault
             held.require_memory()
             if (fault := self._construct(held)) is not None:
                 return fault
-        drawn = held.draw(distribution)
-        seed = self._secret.getrandbits(31)
-        expected = held.expect(drawn.arguments, seed)
+        drawn = held.draw(asked.distribution, asked.inputs_seed)
+        expected = held.expect(drawn.arguments, asked.seed)
         pool = self._pool
         if index is None or pool is None or not pool.refill(index, drawn, expected):
-            outcome = self._lend_to_compare(held, drawn, expected, distribution)
+            outcome = self._lend_to_compare(held, drawn, expected, asked.distribution)
             if isinstance(outcome, Fault):
                 return outcome
             pool, index = outcome, 0
+        self._memory.note(dataclasses.replace(asked, place=index))
         entry = pool.entries[index]
         lookout = Lookout(self._secret, pool)
-        ran = self._run("forward", held, [index], seed, Around(at_done=lambda _: lookout.look(index)))
+        ran = self._run("forward", held, [index], asked.seed, Around(at_done=lambda _: lookout.look(index)))
         if isinstance(ran, Fault):
             return ran
         if lookout.changed():
             return too_early("forward")
-        previous = self._memory.of(workload)
-        question = Question(self._task, workload, distribution, expected, previous, held, seed, self._missing)
+        question = self._memory.question(self._task, workload, asked, expected, held, self._missing)
         if entry.changed():
             return mutated(question)
         found = judge_answer(question, entry, claims_of(ran[0], index))
-        self._memory.keep(workload, list(entry.answers.values()))
-        return found
+        known = self._memory.keep(question, entry.answers, again)
+        return found.model_copy(update={"again": known})
 
     def _lend_to_compare(
         self, held: HeldWorkload, drawn: Drawn, expected: object, distribution: Distribution

@@ -150,9 +150,9 @@ class HeldWorkload:
             self._variants[kind] = Variant(self.built.module, kind, self._task.precision, self.device)
         return self._variants[kind].answer(arguments, seed)
 
-    def draw(self, distribution: Distribution) -> Drawn:
-        """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""
-        seed = secrets.randbits(SEED_BITS)
+    def draw(self, distribution: Distribution, seed: int | None = None) -> Drawn:
+        """Fresh inputs, under a seed from the operating system where none is given; raises `TaskError`."""
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
         with _as_task_error(self.name, "get_inputs()"):
             return inputs.draw(self._code.get_inputs, seed, self.device, distribution, self._task.domains)
 

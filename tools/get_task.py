@@ -135,7 +135,8 @@ def _how_it_shrinks(source: str, workload: Workload) -> str:
         return "as the file has them: no constant of it can be halved"
     kib = workload.shrink_to_bytes >> 10
     most = f"{kib >> 10} MiB" if kib >= 1024 else f"{kib} KiB"
-    return f"{', '.join(names)}: halved, the largest first, until inputs and outputs fit {most}"
+    how = "halved, the largest first (all alike where the answer would lose what it depends on)"
+    return f"{', '.join(names)}: {how}, until inputs and outputs fit {most}"
 
 
 def _json(overrides: Mapping[str, Override]) -> dict[str, JsonValue]:

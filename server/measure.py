@@ -186,7 +186,7 @@ async def noise_floor(services: Services, door: Door) -> float:
 
 
 async def build_on_device(services: Services, door: Door, report: CompileReport) -> CompileReport:
-    """Build a candidate that needs values by its first calls on the device, under the lease, on the house."""
+    """Build a candidate that cannot be traced by its first calls on the device, under the lease, on the house."""
     if await trouble_with(services, door.task, door.device, door.environment):
         return report
     reply = await _send(
@@ -198,7 +198,7 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
     if reply.fault:
         return report
     facts = None if reply.facts is None else DeviceBuildFacts.model_validate_json(canonical_json(reply.facts))
-    return built_on_device(report, facts, reply.exit)
+    return built_on_device(report, facts, reply.exit, library_calls=door.task.allow_library_calls)
 
 
 async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool, plan: Frozen) -> bool:

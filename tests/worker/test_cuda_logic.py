@@ -208,3 +208,14 @@ def get_init_inputs():
     assert judged(outcome["replies"][0]).verdict == "correct", outcome["replies"][0]
     assert timed(outcome["replies"][1]).timings[0].fault is None
     assert outcome["left"] == 0
+
+
+def test_a_build_on_the_device_sees_what_forward_computes_with(serve: Serve) -> None:
+    library = "if float(x[0, 0]) == 0.5: return x\nreturn torch.softmax(x, -1)"
+    (reply,) = serve(forward(library), ("device_build", {}))["replies"]
+    assert reply["facts"]["fault"] is None
+    assert "_softmax" in reply["facts"]["watched"]["operators"]
+    assert reply["facts"]["watched"]["precisions"] == ["float32"]
+    (reply,) = serve(forward("y = torch.empty_like(x)\nreturn y.copy_(x)"), ("device_build", {}))["replies"]
+    assert reply["facts"]["watched"]["operators"] == []
+    assert reply["facts"]["workloads"] == ["small"]

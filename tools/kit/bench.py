@@ -17,6 +17,7 @@ from kernelgate.tools.kit.facts import (
     Side,
     Trace,
     Trial,
+    Watched,
     WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
@@ -73,6 +74,10 @@ class Bench(Protocol):
 
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
         """Time by operator in the candidate's process."""
+        ...
+
+    def watched(self) -> Watched | Fault:
+        """With what a further call on the prepared workload computes."""
         ...
 
     def ceilings(self) -> Ceilings:

@@ -141,6 +141,15 @@ class OperatorProfile(Frozen):
     """Why there are none."""
 
 
+class Watched(Frozen):
+    """With what one call of forward computed. Told by the candidate's process: a description, not evidence."""
+
+    operators: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Of torch: no memory, views or copies."""
+    precisions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Floating-point types that they computed in."""
+
+
 class Ceilings(Frozen):
     """Measured ceilings of the device, in the referee, paid by the house."""
 

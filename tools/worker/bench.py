@@ -17,6 +17,7 @@ from kernelgate.tools.kit.facts import (
     ReferenceFacts,
     Side,
     Trial,
+    Watched,
     WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
@@ -237,6 +238,10 @@ class RefereeBench:
         return OperatorProfile(
             workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators, note=answer.note
         )
+
+    def watched(self) -> Watched | Fault:
+        """One more call, its operators noted by the candidate's process."""
+        return self._ask("forward", protocol.Watch(seed=self._secret.getrandbits(31)), Watched)
 
     def ceilings(self) -> Ceilings:
         """Measured once by a referee, on the house."""

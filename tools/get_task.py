@@ -82,8 +82,10 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     public = [workload for workload in task.workloads if not workload.held_out]
     facts = await book.qualification(task)
     tried = {found.workload: found for found in facts.references if found.inputs} if facts is not None else {}
+    sizes = "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS)
+    inert = judge_task(task, facts).inert if facts is not None else ()
     return TaskDetails(
-        summary=f"{task.title}: " + "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS) + ".",
+        summary=". ".join((f"{task.title}: {sizes}", *inert)) + ".",
         name=task.name,
         title=task.title,
         digest=task.digest,

@@ -155,6 +155,17 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
     return fitness
 
 
+async def why_unsound(services: Services, door: Door) -> str:
+    """Why a task is not fit to be worked on here, for a refusal; empty if it is, by the book or by a trial now."""
+    if door.qualified:
+        return ""
+    fitness = await qualify(services, door.task, door.device, door.environment)
+    if fitness.fit:
+        return ""
+    problem = hidden.problems_told(fitness.problems, door.task, door.device.kind)[0].rstrip(".")
+    return f"the task does not qualify in this environment, which is not that in which the run began: {problem}."
+
+
 async def noise_floor(services: Services, door: Door) -> float:
     """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
     digest, environment = door.run.task_digest, door.environment

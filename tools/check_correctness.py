@@ -17,6 +17,9 @@ from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
+WAITED: Final = (
+    "with a wait for the whole device it was right: it works on a stream that its caller's stream does not wait for"
+)
 
 
 class CheckPlan(Frozen):
@@ -29,11 +32,17 @@ class CheckPlan(Frozen):
 
 
 class CheckFacts(Frozen):
-    """All comparisons up to the first that is wrong; behind it perhaps one that had been right, asked once more."""
+    """All comparisons up to the first that is wrong, and what was asked because of it."""
 
     comparisons: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
     planned: int = 0
     fault: Fault | None = None
+    again: Comparison | None = None
+    """On a GPU: the values of the wrong answer once more."""
+    waited: Comparison | None = None
+    """The same, handed over when all streams of the device were idle."""
+    before: Comparison | None = None
+    """The values that it was right on last, once more."""
 
 
 class CheckReport(RungReport):
@@ -79,10 +88,8 @@ def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
             done.append(answer)
             bench.progress("checking", len(done), planned)
             if answer.problem != "none":
-                if number and _is_unexplained(answer):
-                    once_more = bench.compare(workload.name, of_workload[number - 1][0], number - 1)
-                    done += [] if isinstance(once_more, Fault) else [once_more]
-                return CheckFacts(comparisons=tuple(done), planned=planned)
+                facts = CheckFacts(comparisons=tuple(done), planned=planned)
+                return facts.model_copy(update=_asked_once_more(bench, workload.name, of_workload, answer, number))
     return CheckFacts(comparisons=tuple(done), planned=planned)
 
 
@@ -102,10 +109,31 @@ def _rounds(
     return rounds
 
 
-def _is_unexplained(answer: Comparison) -> bool:
-    """Whether a wrong answer on new values does not say by itself what it is."""
-    by_value = answer.problem in ("wrong_values", "nonfinite")
-    return by_value and not (answer.again or answer.looks_like or answer.untouched_share)
+def _asked_once_more(
+    bench: Bench, workload: str, rounds: Sequence[tuple[Distribution, int | None]], answer: Comparison, wrong: int
+) -> dict[str, Comparison]:
+    """What tells of a wrong answer: on a GPU the same again, as it was and with a wait; what had been right before.
+
+    Work on a stream that nobody waited for leaves what its memory held: nothing, or an earlier answer.
+    """
+    by_value = answer.problem in ("wrong_values", "nonfinite") and not answer.again
+    late = by_value and bench.device.kind == "cuda" and answer.looks_like not in ("input", "low_precision")
+    unexplained = by_value and not answer.looks_like and not answer.untouched_share
+    found: dict[str, Comparison] = {}
+    for name, number, wait, asked in (
+        ("again", wrong, False, late),
+        ("waited", wrong, True, late),
+        ("before", wrong - 1, False, unexplained and wrong > 0),
+    ):
+        if not asked:
+            continue
+        told = bench.compare(workload, rounds[number][0], number, wait=wait)
+        if isinstance(told, Fault):
+            break
+        found[name] = told
+        if number == wrong and told.problem == "none":
+            break
+    return found
 
 
 def _in_secret_order(secret: random.Random, distributions: Sequence[Distribution], count: int) -> list[Distribution]:
@@ -120,10 +148,9 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     """The verdict: a wrong answer, a fault, or correct."""
     facts = facts or CheckFacts()
     counted = _counted(facts)
-    first_wrong = next((i for i, answer in enumerate(facts.comparisons) if answer.problem != "none"), None)
-    if first_wrong is not None:
-        wrong = facts.comparisons[first_wrong]
-        failure = _with_what_it_depends_on(failures.of_comparison(wrong), facts.comparisons, first_wrong)
+    wrong = facts.comparisons[-1] if facts.comparisons else None
+    if wrong is not None and wrong.problem != "none":
+        failure = _with_what_it_depends_on(failures.of_comparison(wrong), facts)
         return CheckReport(
             verdict=failure.verdict,
             code=failure.code,
@@ -148,14 +175,17 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     )
 
 
-def _with_what_it_depends_on(
-    failure: failures.Failure, comparisons: Sequence[Comparison], wrong: int
-) -> failures.Failure:
-    """The failure with what other answers tell of it: right on other shapes or values, or on the same ones before."""
-    last, earlier = comparisons[wrong], comparisons[:wrong]
+def _with_what_it_depends_on(failure: failures.Failure, facts: CheckFacts) -> failures.Failure:
+    """The failure with what other answers tell of it: right on other shapes or values, or on the same ones."""
+    last, earlier = facts.comparisons[-1], facts.comparisons[:-1]
+    if facts.waited is not None and facts.waited.problem == "none":
+        return failure._replace(code="WRONG_STREAM", summary=f"{failure.summary}; {WAITED}")
     if failure.code not in (None, "NONFINITE") or last.problem == "input_mutation":
         return failure
-    if any(once_more.again and once_more.problem != "none" for once_more in comparisons[wrong + 1 :]):
+    if facts.again is not None and facts.again.problem == "none":
+        said = f"{failure.summary}; on the same values it was right the second time: it races, or {failures.KEEPS}"
+        return failure._replace(code="PHASE_SNIFF", summary=said)
+    if facts.before is not None and facts.before.problem != "none":
         said = f"{failure.summary}; values that it had been right on were then wrong too: {failures.KEEPS}"
         return failure._replace(code="PHASE_SNIFF", summary=said)
     here = {c.distribution for c in earlier if c.workload == last.workload}

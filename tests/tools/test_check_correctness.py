@@ -12,7 +12,7 @@ from kernelgate.budget.model import Verdict
 from kernelgate.tasks.model import Task
 from kernelgate.tools.check_correctness import CheckFacts, CheckPlan, CheckReport, judge, measure
 from kernelgate.tools.kit.facts import Comparison, Fault
-from kernelgate.tools.kit.wire import ChildExit
+from kernelgate.tools.kit.wire import ChildExit, DeviceRef
 
 FINISHED = ChildExit(kind="finished")
 PLAN = CheckPlan()
@@ -126,11 +126,12 @@ def test_correct_cannot_be_built_beside_a_wrong_answer() -> None:
 class Asked:
     """A bench that answers right until it is told otherwise, and notes what it was asked."""
 
-    def __init__(self, seed: int, wrong_from: int = 1000, looks_like: str = "") -> None:
+    def __init__(self, seed: int, wrong_from: int = 1000, looks_like: str = "", right_when: str = "never") -> None:
         self.secret = random.Random(seed)
         self.task = Task.model_validate_json(json.dumps(task()))
         self.asked: list[tuple[str, str, int | None]] = []
-        self._wrong_from, self._looks_like = wrong_from, looks_like
+        self.device = DeviceRef(kind="cpu")
+        self._wrong_from, self._looks_like, self._right_when = wrong_from, looks_like, right_when
 
     def load(self) -> None:
         return None
@@ -142,9 +143,10 @@ class Asked:
     def progress(self, stage: str, done: int, total: int) -> None:
         assert done <= total
 
-    def compare(self, name: str, distribution: str, again: int | None = None) -> Comparison:
+    def compare(self, name: str, distribution: str, again: int | None = None, *, wait: bool = False) -> Comparison:
         self.asked.append((name, distribution, again))
-        found = wrong(name) if len(self.asked) >= self._wrong_from else right(name)
+        mended = self._right_when == ("waited" if wait else "again" if again is not None else "")
+        found = wrong(name) if len(self.asked) >= self._wrong_from and not mended else right(name)
         update = {"distribution": distribution, "again": again is not None}
         if found.problem != "none":
             update["looks_like"] = self._looks_like
@@ -181,7 +183,7 @@ def test_behind_a_wrong_answer_that_says_nothing_the_last_right_one_is_asked_onc
     report = judge(facts, FINISHED, PLAN)
     assert report.code == "PHASE_SNIFF"
     assert "depend on what it was asked before" in report.summary
-    assert report.wrong == facts.comparisons[-2]
+    assert report.wrong == facts.comparisons[-1]
     told = Asked(3, wrong_from=14, looks_like="previous_output")
     assert judge(measure(cast("Any", told), PLAN), FINISHED, PLAN).code == "OUTPUT_REPLAY"
     assert len(told.asked) == 14
@@ -190,8 +192,31 @@ def test_behind_a_wrong_answer_that_says_nothing_the_last_right_one_is_asked_onc
 def test_a_wrong_answer_whose_predecessor_is_right_again_depends_on_the_values() -> None:
     answer = wrong()
     here = passed(answer.workload, "uniform")
-    facts = CheckFacts(comparisons=(here, answer, here.model_copy(update={"again": True})), planned=9)
+    facts = CheckFacts(comparisons=(here, answer), before=here.model_copy(update={"again": True}), planned=9)
     assert judge(facts, FINISHED, PLAN).code == "DISTRIBUTION_FIT"
+
+
+@pytest.mark.parametrize(
+    ("right_when", "code", "said"),
+    [
+        ("waited", "WRONG_STREAM", "with a wait for the whole device it was right"),
+        ("again", "PHASE_SNIFF", "right the second time"),
+        ("never", None, "elements are wrong"),
+    ],
+)
+def test_on_a_gpu_a_wrong_answer_is_asked_for_once_more_as_it_was_and_with_a_wait(
+    right_when: str, code: str | None, said: str
+) -> None:
+    bench = Asked(5, wrong_from=1, right_when=right_when)
+    bench.device = DeviceRef(kind="cuda", uid="GPU-1")
+    report = judge(measure(cast("Any", bench), PLAN), FINISHED, PLAN)
+    assert (report.verdict, report.code) == (Verdict.wrong_values, code)
+    assert said in report.summary
+    assert len(bench.asked) == {"waited": 3, "again": 2, "never": 3}[right_when]
+    stale = Asked(5, wrong_from=1, looks_like="previous_output", right_when=right_when)
+    stale.device = bench.device
+    told = judge(measure(cast("Any", stale), PLAN), FINISHED, PLAN)
+    assert told.code == ("WRONG_STREAM" if right_when == "waited" else "OUTPUT_REPLAY")
 
 
 @pytest.mark.parametrize(

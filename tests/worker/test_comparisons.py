@@ -91,3 +91,22 @@ def test_values_that_no_seed_brings_back_are_not_said_to_be_the_same(conduct: An
     drawn = "return [torch.tensor(list(os.urandom(2048))).float().view(32, 64).div(255).abs().add(1)]"
     source = "import os" + source.replace("return [torch.rand(32, 64)]", drawn)
     assert seen(conduct(task(source), forward("return x * 2"), TWICE))[-1] == ("none", False)
+
+
+OVERWRITES = """
+from kernelgate.tools.worker import handover, signals
+LENT = []
+take, done = handover.Handover.take, signals.CallSignals.done
+def keep(self, entry, output, chosen=0):
+    take(self, entry, output, chosen)
+    LENT.append(self._places[entry][chosen])
+def spoil(self):
+    done(self)
+    LENT[-1][""].mul_(0.5)
+handover.Handover.take, signals.CallSignals.done = keep, spoil
+"""
+
+
+def test_an_answer_that_is_overwritten_after_it_was_handed_over_never_counts_as_right(conduct: Any) -> None:
+    outcome = conduct(task(), OVERWRITES + forward("return torch.softmax(x, -1)"), COMPARISONS[:2])
+    assert first_problem(outcome) in ("too_early", "wrong_values"), "changed behind the word, or wrong when it is read"

@@ -57,10 +57,13 @@ class Bench(Protocol):
         """Have the candidate's module imported and `ModelNew` found."""
         ...
 
-    def compare(self, workload: str, distribution: Distribution, again: int | None = None) -> Comparison | Fault:
+    def compare(
+        self, workload: str, distribution: Distribution, again: int | None = None, *, wait: bool = False
+    ) -> Comparison | Fault:
         """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed.
 
         With `again` on the values of an earlier comparison of this workload, counted from 0, in other memory than then.
+        With `wait` the candidate hands its answer over when all streams of its device are idle.
         """
         ...
 

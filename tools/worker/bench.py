@@ -7,19 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.facts import (
-    Block,
-    Ceilings,
-    Comparison,
-    Fault,
-    OperatorProfile,
-    Prepared,
-    ReferenceFacts,
-    Side,
-    Trial,
-    Watched,
-    WorkloadFacts,
-)  # fmt: skip
+from kernelgate.tools.kit import facts
+from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, OperatorProfile, Prepared, Side, Watched
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
 from kernelgate.tools.worker.answers import judge_answer, mutated
@@ -96,7 +85,7 @@ class RefereeBench:
         """Tell the waiting client how far the call is."""
         self._control.progress(stage, done, total)
 
-    def workloads(self, *, held_out: bool) -> tuple[WorkloadFacts, ...]:
+    def workloads(self, *, held_out: bool) -> tuple[facts.WorkloadFacts, ...]:
         """Smallest first."""
         return tuple(w.facts for w in self._house.held.values() if held_out or not w.facts.held_out)
 
@@ -109,7 +98,9 @@ class RefereeBench:
         self._load_s += time.perf_counter() - start
         return answer if isinstance(answer, Fault) else None
 
-    def compare(self, workload: str, distribution: Distribution, again: int | None = None) -> Comparison | Fault:
+    def compare(
+        self, workload: str, distribution: Distribution, again: int | None = None, *, wait: bool = False
+    ) -> Comparison | Fault:
         """One forward on secret inputs, fresh ones but with `again`; see `comparing` for the memory of both."""
         held = self._held(workload)
         asked = self._memory.next_question(workload, distribution, again)
@@ -129,6 +120,8 @@ class RefereeBench:
             if isinstance(outcome, Fault):
                 return outcome
             pool, index = outcome, 0
+        if wait and isinstance(asked_to := self._ask("forward", protocol.WaitForDevice(), protocol.Done), Fault):
+            return asked_to
         self._memory.note(dataclasses.replace(asked, place=index))
         entry = pool.entries[index]
         lookout = Lookout(self._secret, pool)
@@ -252,11 +245,11 @@ class RefereeBench:
             self._house.house_s += time.perf_counter() - start
         return self._house.ceilings
 
-    def reference(self, workload: str, distribution: Distribution) -> ReferenceFacts:
+    def reference(self, workload: str, distribution: Distribution) -> facts.ReferenceFacts:
         """The reference run twice on the same input, and once in float64."""
         return self._qualifying.reference(self._held(workload), distribution)
 
-    def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
+    def trials(self, workload: str, distribution: Distribution) -> tuple[facts.Trial, ...]:
         """Mutant answers, judged on the draw that `reference` made just before."""
         return self._qualifying.trials(workload, distribution)
 

@@ -45,6 +45,7 @@ DeviceQuestion = (
     | protocol.Lend
     | protocol.Forget
     | protocol.Run
+    | protocol.WaitForDevice
     | protocol.Watch
     | protocol.ProfileCalls
 )
@@ -83,6 +84,7 @@ class Child:
         self._weights: tuple[torch.Tensor, ...] = ()
         self._lent: list[tuple[torch.Tensor, ...]] = []
         self._cuda: CudaSide | None = None
+        self._waits = False
 
     def answer(self, question: DeviceQuestion, descriptors: list[int]) -> Frozen:
         """Do what is asked; whatever the candidate raises passes through."""
@@ -96,6 +98,9 @@ class Child:
             return self._forget()
         if isinstance(question, protocol.Run):
             return self._run(question) if self._cuda is None else self._run_block(question, self._cuda)
+        if isinstance(question, protocol.WaitForDevice):
+            self._waits = True
+            return protocol.Done()
         if isinstance(question, protocol.Watch):
             return self._watch(question)
         return self._profile(question) if self._cuda is None else self._profile_kernels(question, self._cuda)
@@ -205,11 +210,18 @@ class Child:
         reseed(question.seed)
         before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
         handover = Handover(self._places)
+        waits, self._waits = self._waits, False
+
+        def after(index: int, output: object) -> None:
+            if waits:
+                torch.cuda.synchronize()
+            handover.take(index, output)
+
         made = cuda.compilations.total()
         cuda.timer.wake()
         self._signals.await_go(spin=True)
         times = cuda.timer.time_block(
-            self._model, self._pool, question.order, before, handover.take, question.sleep_us, self._signals.done
+            self._model, self._pool, question.order, before, after, question.sleep_us, self._signals.done
         )
         return protocol.Ran(
             samples_ns=times.samples_ns,

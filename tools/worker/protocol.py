@@ -167,6 +167,12 @@ class ProfileCalls(Frozen):
     seed: int
 
 
+class WaitForDevice(Frozen):
+    """Before the next answer is handed over, wait for all streams of the device; that one alone."""
+
+    op: Literal["wait"] = "wait"
+
+
 class Watch(Frozen):
     """Call `forward` once and note with what it computes."""
 
@@ -196,7 +202,9 @@ class BuildLaunchers(Frozen):
     op: Literal["launchers"] = "launchers"
 
 
-Question: TypeAlias = Load | Construct | Lend | Forget | Run | ProfileCalls | Watch | TraceWorkload | BuildLaunchers
+Question: TypeAlias = (
+    Load | Construct | Lend | Forget | Run | ProfileCalls | WaitForDevice | Watch | TraceWorkload | BuildLaunchers
+)
 
 
 class Done(Frozen):

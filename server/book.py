@@ -15,13 +15,14 @@ from kernelgate.budget.model import LADDER, Budget, CandidateId, JobId, Rung, Ru
 from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord, ResultRecord, RunRecord, RunRequest
 from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
+from kernelgate.server.calibrated import AA_KIND
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.kinship import structures
 from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.owner import is_alive
 from kernelgate.server.passages import remaining_of
-from kernelgate.server.services import AA_KIND, Services, sentence
+from kernelgate.server.services import Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification
 from kernelgate.tools.compile import CompileArgs

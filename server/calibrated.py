@@ -5,18 +5,21 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
 from kernelgate.budget.connection import open_for_reading
 from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.model import as_tuple
-from kernelgate.server.services import AA_KIND, DEVICE_KIND
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.facts import Ceilings
 
-LATEST = """
+AA_KIND: Final = "noise_floor"
+"""Calibration of a task on a device: the baseline against itself."""
+DEVICE_KIND: Final = "device"
+"""Calibration of a device: ceilings and least readings."""
+LATEST: Final = """
 SELECT c.kind, c.environment_id, c.facts_json, c.created_utc, e.facts_json AS environment_json, t.name AS task
 FROM calibrations c JOIN environments e USING (environment_id) LEFT JOIN tasks t USING (task_digest)
 WHERE c.calibration_id IN (SELECT max(calibration_id) FROM calibrations GROUP BY environment_id, kind, task_digest)

@@ -10,9 +10,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from kernelgate.budget.records import CalibrationRecord, Json
+from kernelgate.server.calibrated import AA_KIND, DEVICE_KIND
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import against_itself
-from kernelgate.server.services import AA_KIND, DEVICE_KIND, Door, Services
+from kernelgate.server.services import Door, Services
 from kernelgate.tasks.model import canonical_json
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import TimingFacts

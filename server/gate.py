@@ -26,6 +26,7 @@ from kernelgate.server.measure import (
     measure,
     our_side_holds,
     trouble_with,
+    why_unsound,
 )
 from kernelgate.server.passages import (
     Passage,
@@ -160,8 +161,8 @@ class Gate:
         tool = self._services.measuring[rung]
         absent = await self._absent(door, rung)
         if absent is not None:
-            await self._services.refuse(door, rung, job.job_id, "not_here", *absent)
-            return refused(rung, "not_here", *absent)
+            await self._services.refuse(door, rung, job.job_id, *absent)
+            return refused(rung, *absent)
         plan = await self._services.plan(tool, door)
         hold = await self._services.hold_for(tool, door)
         await self._services.endings.catch_up(door.run.run_id)
@@ -180,15 +181,20 @@ class Gate:
             return refused(rung, admitted.kind, admitted.why, admitted.missing)
         return await self._measured(job, door, tool, plan, admitted)
 
-    async def _absent(self, door: Door, rung: Rung) -> tuple[str, str] | None:
-        """Why a rung cannot be climbed on this device, and what is missing; None if it can."""
+    async def _absent(self, door: Door, rung: Rung) -> tuple[RefusalKind, str, str] | None:
+        """Why a rung cannot be climbed on this device, and what is missing; None if it can.
+
+        A run that goes on in another environment than it was opened in has its task tried here first.
+        """
         tool = TOOL_OF_RUNG[rung]
         if absent := advice.not_here(rung, door.candidate.language, door.device.kind):
-            return f"{tool} is not possible on this device: {absent}.", "a GPU"
+            return "not_here", f"{tool} is not possible on this device: {absent}.", "a GPU"
         if rung is Rung.compile:
             return None
-        trouble = await trouble_with(self._services, door.task, door.device, door.environment)
-        return (f"{tool} is not possible now: {trouble}.", "a GPU that is well") if trouble else None
+        if trouble := await trouble_with(self._services, door.task, door.device, door.environment):
+            return "not_here", f"{tool} is not possible now: {trouble}.", "a GPU that is well"
+        unsound = await why_unsound(self._services, door)
+        return ("task_unqualified", unsound, "a task that is sound here") if unsound else None
 
     async def _measured(
         self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted

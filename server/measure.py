@@ -155,8 +155,19 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
     return fitness
 
 
+async def why_unsound(services: Services, door: Door) -> str:
+    """Why a task is not fit to be worked on here, for a refusal; empty if it is, by the book or by a trial now."""
+    if door.qualified:
+        return ""
+    fitness = await qualify(services, door.task, door.device, door.environment)
+    if fitness.fit:
+        return ""
+    problem = hidden.problems_told(fitness.problems, door.task, door.device.kind)[0].rstrip(".")
+    return f"the task does not qualify in this environment, which is not that in which the run began: {problem}."
+
+
 async def build_on_device(services: Services, door: Door, report: CompileReport) -> CompileReport:
-    """Build a candidate that needs values by its first calls on the device, under the lease, on the house."""
+    """Build a candidate that cannot be traced by its first calls on the device, under the lease, on the house."""
     if await trouble_with(services, door.task, door.device, door.environment):
         return report
     reply = await _send(
@@ -168,7 +179,7 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
     if reply.fault:
         return report
     facts = None if reply.facts is None else DeviceBuildFacts.model_validate_json(canonical_json(reply.facts))
-    return built_on_device(report, facts, reply.exit)
+    return built_on_device(report, facts, reply.exit, library_calls=door.task.allow_library_calls)
 
 
 async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool, plan: Frozen) -> bool:

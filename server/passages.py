@@ -10,7 +10,7 @@ from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, 
 from kernelgate.server import advice
 from kernelgate.server.services import AnyMeasuringTool, Door
 from kernelgate.tasks.model import Frozen, canonical_json
-from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport
+from kernelgate.tools.compile import EXTENSION_LIMIT_S, LIBRARY, CompileReport
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
 from kernelgate.tools.kit.spec import RungReport
@@ -64,8 +64,14 @@ def remaining_of(purse: Purse) -> Remaining:
 
 
 def may_build_on_device(door: Door, report: CompileReport) -> bool:
-    """A candidate that reads values of tensors can be built only by running it, where there is a GPU."""
-    return report.verdict is Verdict.needs_device and door.device.kind == "cuda" and door.candidate.language == "triton"
+    """Whether running a candidate tells what a trace could not: it reads values, or must be seen to compute itself.
+
+    Its kernels need a GPU; what computes without any can be seen on the CPU too.
+    """
+    if report.verdict is not Verdict.needs_device:
+        return False
+    language, on_gpu = door.candidate.language, door.device.kind == "cuda"
+    return (language == "triton" and on_gpu) or (report.code == LIBRARY and (on_gpu or language == "torch"))
 
 
 def farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:

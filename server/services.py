@@ -47,10 +47,6 @@ FIRST_WORK_HOLD_S: Final = 20.0
 """Wall clock held against the deadline before anything is known of a rung's cost."""
 SWEEP_EVERY_S: Final = 30.0
 """Heartbeats, and a look for jobs whose server died."""
-AA_KIND: Final = "noise_floor"
-"""Calibration of a task on a device: the baseline against itself."""
-DEVICE_KIND: Final = "device"
-"""Calibration of a device: ceilings and least readings."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,9 @@ class Services:
         def looking(ledger: Ledger) -> tuple[Task, TaskFitness | None]:
             ledger.record_environment(target)
             task = Task.model_validate_json(canonical_json(ledger.task(run.task_digest).spec))
-            stored = ledger.qualification(run.task_digest, self.environment(device, task).environment_id)
+            environment = self.environment(device, task)
+            ledger.record_environment(environment)  # a run may go on in another one than it was opened in
+            stored = ledger.qualification(run.task_digest, environment.environment_id)
             found = None if stored is None else read_facts(stored.facts)
             return task, None if found is None else judge_task(task, found)
 
@@ -173,7 +171,7 @@ class Services:
         return Door(
             account=run.account_id, run=run, task=task if fitness is None else fitness.applied_to(task),
             candidate=candidate, device=device, environment=self.environment(device, task), target=target,
-            qualified=fitness is not None, fresh=fresh, override_reason=override_reason,
+            qualified=fitness is not None and fitness.fit, fresh=fresh, override_reason=override_reason,
         )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:

@@ -37,7 +37,7 @@ FACTS_VERSION: Final = 3
 COMPARED: Final = 9
 """Answers that a check compares on each workload, every distribution at least once: as often a mutant is tried."""
 
-Mutant: TypeAlias = Literal["zeros", "constant", "passthrough", "previous", "tail", "half", "weights"]
+Mutant: TypeAlias = Literal["zeros", "constant", "passthrough", "previous", "tail", "half", "weights", "ignored"]
 _TIGHTEN: Final = "tighten [tolerance] in its task.toml, or add a distribution that tells them apart"
 _MOVE: Final = "give it inputs or sizes on which its answer depends on what goes in"
 _MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
@@ -52,6 +52,8 @@ _MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
         "let Model use its weights in a way that shows in its answer, and draw them at random",
     ),
 }
+_IGNORED: Final[Mutant] = "ignored"
+"""Judged by itself: what has no effect anywhere is told, not refused."""
 _ALWAYS_POSSIBLE: Final[frozenset[Mutant]] = frozenset({"zeros"})
 """Others need something that a task may not have: an input of the answer's shape, weights, floats; a missing trial says
 that it has not."""
@@ -65,6 +67,10 @@ class Trial(Frozen):
     distribution: Distribution
     passes: bool
     """Under the tolerance everywhere, on each draw that was tried; of `passthrough`: for any input handed back."""
+    of: str = ""
+    """Of `ignored`: which one was exchanged while the others stayed, `input 2` or `weight linear.bias`."""
+    effect: bool = True
+    """Of `ignored`: whether that moved the answer by more than rounding does."""
 
 
 def _nothing() -> dict[str, Override]:
@@ -122,6 +128,8 @@ class TaskFitness(Frozen):
     the task's own: what is timed, and what is hidden."""
     notes: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
     """What somebody who trusts the verdicts should know, one sentence each."""
+    inert: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
+    """Those of the notes that anybody may read: they name no workload."""
 
     def applied_to(self, task: Task) -> Task:
         """The task as its answers are judged here: by the distributions that count, and the bounds that were found."""
@@ -172,7 +180,8 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
         distributions=counting,
         left_out=sentences,
         bounds=tuple(_bounds(facts)),
-        notes=tuple(_notes(facts)),
+        notes=(*_notes(facts), *_inert(counting, facts)),
+        inert=tuple(_inert(counting, facts)),
     )
 
 
@@ -223,6 +232,27 @@ def _notes(facts: Qualification) -> Iterator[str]:
         yield f"its tolerance is the default of the dtype, not calibrated: {why} (workload {workload})"
 
 
+def _inert(counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
+    """Inputs and weights that no answer reacted to: a candidate may ignore them."""
+    trials = [t for t in facts.trials if t.mutant == _IGNORED and t.distribution in counting]
+    reacted = {trial.of for trial in trials if trial.effect or not trial.passes}
+    if inert := [name for name in dict.fromkeys(trial.of for trial in trials) if name not in reacted]:
+        named = ", ".join(inert)
+        yield f"no answer of its reference reacts to {named} beyond its tolerance: a candidate that ignores it is right"
+
+
+def _ignored_on(workload: str, counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
+    """What could be left out of account on one workload although it has an effect there."""
+    trials = [t for t in facts.trials if t.mutant == _IGNORED and t.workload == workload and t.distribution in counting]
+    for name in dict.fromkeys(trial.of for trial in trials):
+        mine = [trial for trial in trials if trial.of == name]
+        if all(trial.passes for trial in mine) and any(trial.effect for trial in mine):
+            yield (
+                f"mutant {_IGNORED} (the answer with {name} as it was for another question) passes on workload "
+                f"{workload} with inputs drawn as {_listed([trial.distribution for trial in mine])}: {_TIGHTEN}"
+            )
+
+
 def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
     """What is wrong on one workload, a sentence each."""
     references = [r for r in facts.references if r.workload == workload and r.distribution in counting]
@@ -240,6 +270,7 @@ def _problems_on(workload: str, counting: tuple[Distribution, ...], facts: Quali
     for mutant in sorted(_ALWAYS_POSSIBLE - tried):
         yield f"mutant {mutant} was not tried on workload {workload}"
     yield from _passing_on(workload, counting, facts)
+    yield from _ignored_on(workload, counting, facts)
 
 
 def _trials_on(workload: str, distributions: Sequence[Distribution], facts: Qualification) -> list[Trial]:

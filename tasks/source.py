@@ -158,6 +158,18 @@ def shrink_steps(source: str) -> Iterator[dict[str, Override]]:
         yield {name: value for name, value in step.items() if value != original[name]}
 
 
+def even_steps(source: str) -> Iterator[dict[str, Override]]:
+    """Overrides that halve all constants at once, so that one keeps its ratio to another; the first is one step small.
+
+    A constant of `SMALLEST_SIZE` or less stays. For files that `shrink_steps` make so small that nothing is left of
+    them: of a channel for each group, say. Raises `SourceError` if the text is not Python.
+    """
+    original = current = used_constants(source)
+    while _largest(current.values()) > SMALLEST_SIZE:
+        current = {name: _all_halved(value) for name, value in current.items()}
+        yield {name: value for name, value in current.items() if value != original[name]}
+
+
 def halvable_constants(source: str) -> tuple[str, ...]:
     """The constants that `shrink_steps` may make smaller, in their order. Raises `SourceError` as it does."""
     halved = {name for step in shrink_steps(source) for name in step}
@@ -347,6 +359,14 @@ def _sizes(value: Override) -> Iterator[int]:
 
 def _largest(values: Iterable[Override]) -> int:
     return max((size for value in values for size in _sizes(value)), default=0)
+
+
+def _all_halved(value: Override) -> Override:
+    if isinstance(value, tuple):
+        return tuple(_all_halved(item) for item in value)
+    if isinstance(value, int) and not isinstance(value, bool) and value > SMALLEST_SIZE:
+        return value // 2
+    return value
 
 
 def _halved(value: Override, largest: int) -> Override:

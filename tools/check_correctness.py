@@ -17,6 +17,9 @@ from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
+WAITED: Final = (
+    "with a wait for the whole device it was right: it works on a stream that its caller's stream does not wait for"
+)
 
 
 class CheckPlan(Frozen):
@@ -29,11 +32,17 @@ class CheckPlan(Frozen):
 
 
 class CheckFacts(Frozen):
-    """All comparisons up to the first that is wrong."""
+    """All comparisons up to the first that is wrong, and what was asked because of it."""
 
     comparisons: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
     planned: int = 0
     fault: Fault | None = None
+    again: Comparison | None = None
+    """On a GPU: the values of the wrong answer once more."""
+    waited: Comparison | None = None
+    """The same, handed over when all streams of the device were idle."""
+    before: Comparison | None = None
+    """The values that it was right on last, once more."""
 
 
 class CheckReport(RungReport):
@@ -65,20 +74,66 @@ def measure(bench: Bench, plan: CheckPlan) -> CheckFacts:
     if fault is not None:
         return CheckFacts(fault=fault)
     workloads = bench.workloads(held_out=False)[: 1 if plan.smallest_only else None]
-    distributions = bench.task.distributions
-    each = max(plan.compared, len(distributions))
-    planned = each * len(workloads)
+    rounds = [
+        _rounds(bench.secret, bench.task.distributions, plan.compared, one_twice=index == 0)
+        for index in range(len(workloads))
+    ]
+    planned = sum(len(of_workload) for of_workload in rounds)
     done: list[Comparison] = []
-    for workload in workloads:
-        for distribution in _in_secret_order(bench.secret, distributions, each):
-            answer = bench.compare(workload.name, distribution)
+    for workload, of_workload in zip(workloads, rounds, strict=True):
+        for number, (distribution, again) in enumerate(of_workload):
+            answer = bench.compare(workload.name, distribution, again)
             if isinstance(answer, Fault):
                 return CheckFacts(comparisons=tuple(done), planned=planned, fault=answer)
             done.append(answer)
             bench.progress("checking", len(done), planned)
             if answer.problem != "none":
-                return CheckFacts(comparisons=tuple(done), planned=planned)
+                facts = CheckFacts(comparisons=tuple(done), planned=planned)
+                return facts.model_copy(update=_asked_once_more(bench, workload.name, of_workload, answer, number))
     return CheckFacts(comparisons=tuple(done), planned=planned)
+
+
+def _rounds(
+    secret: random.Random, distributions: Sequence[Distribution], count: int, *, one_twice: bool
+) -> list[tuple[Distribution, int | None]]:
+    """What is compared on one workload: each distribution, and perhaps the number of the round whose values it repeats.
+
+    A candidate that keeps something between its calls is asked the same twice, at a place that it cannot know.
+    """
+    fresh = max(count - one_twice, len(distributions))
+    rounds: list[tuple[Distribution, int | None]] = [(d, None) for d in _in_secret_order(secret, distributions, fresh)]
+    if one_twice:
+        place = secret.randrange(1, fresh + 1)
+        earlier = secret.randrange(place)
+        rounds.insert(place, (rounds[earlier][0], earlier))
+    return rounds
+
+
+def _asked_once_more(
+    bench: Bench, workload: str, rounds: Sequence[tuple[Distribution, int | None]], answer: Comparison, wrong: int
+) -> dict[str, Comparison]:
+    """What tells of a wrong answer: on a GPU the same again, as it was and with a wait; what had been right before.
+
+    Work on a stream that nobody waited for leaves what its memory held: nothing, or an earlier answer.
+    """
+    by_value = answer.problem in ("wrong_values", "nonfinite") and not answer.again
+    late = by_value and bench.device.kind == "cuda" and answer.looks_like not in ("input", "low_precision")
+    unexplained = by_value and not answer.looks_like and not answer.untouched_share
+    found: dict[str, Comparison] = {}
+    for name, number, wait, asked in (
+        ("again", wrong, False, late),
+        ("waited", wrong, True, late),
+        ("before", wrong - 1, False, unexplained and wrong > 0),
+    ):
+        if not asked:
+            continue
+        told = bench.compare(workload, rounds[number][0], number, wait=wait)
+        if isinstance(told, Fault):
+            break
+        found[name] = told
+        if number == wrong and told.problem == "none":
+            break
+    return found
 
 
 def _in_secret_order(secret: random.Random, distributions: Sequence[Distribution], count: int) -> list[Distribution]:
@@ -93,11 +148,16 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     """The verdict: a wrong answer, a fault, or correct."""
     facts = facts or CheckFacts()
     counted = _counted(facts)
-    last = facts.comparisons[-1] if facts.comparisons else None
-    if last is not None and last.problem != "none":
-        failure = _fitted(failures.of_comparison(last), facts.comparisons)
+    wrong = facts.comparisons[-1] if facts.comparisons else None
+    if wrong is not None and wrong.problem != "none":
+        failure = _with_what_it_depends_on(failures.of_comparison(wrong), facts)
         return CheckReport(
-            verdict=failure.verdict, code=failure.code, summary=failure.summary, wrong=last, first=last.first, **counted
+            verdict=failure.verdict,
+            code=failure.code,
+            summary=failure.summary,
+            wrong=wrong,
+            first=wrong.first,
+            **counted,
         )
     if facts.fault is not None:
         failure = failures.of_fault(facts.fault, exit_, LIMIT_S)
@@ -115,11 +175,19 @@ def judge(facts: CheckFacts | None, exit_: ChildExit, plan: CheckPlan) -> CheckR
     )
 
 
-def _fitted(failure: failures.Failure, comparisons: Sequence[Comparison]) -> failures.Failure:
-    """The failure with what tells of it that some answers were right: on other shapes, or on other values."""
-    last, earlier = comparisons[-1], comparisons[:-1]
+def _with_what_it_depends_on(failure: failures.Failure, facts: CheckFacts) -> failures.Failure:
+    """The failure with what other answers tell of it: right on other shapes or values, or on the same ones."""
+    last, earlier = facts.comparisons[-1], facts.comparisons[:-1]
+    if facts.waited is not None and facts.waited.problem == "none":
+        return failure._replace(code="WRONG_STREAM", summary=f"{failure.summary}; {WAITED}")
     if failure.code not in (None, "NONFINITE") or last.problem == "input_mutation":
         return failure
+    if facts.again is not None and facts.again.problem == "none":
+        said = f"{failure.summary}; on the same values it was right the second time: it races, or {failures.KEEPS}"
+        return failure._replace(code="PHASE_SNIFF", summary=said)
+    if facts.before is not None and facts.before.problem != "none":
+        said = f"{failure.summary}; values that it had been right on were then wrong too: {failures.KEEPS}"
+        return failure._replace(code="PHASE_SNIFF", summary=said)
     here = {c.distribution for c in earlier if c.workload == last.workload}
     others = ", ".join(dict.fromkeys(c.workload for c in earlier if c.workload != last.workload))
     if others and not here:

@@ -1,6 +1,7 @@
 """`compile`: does the candidate build? Traced on fake tensors of the real shapes, without a device and free of it."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -25,6 +26,7 @@ MAX_KERNELS_SHOWN: Final = 12
 SHOWN_OPERATORS: Final = 6
 SHOWN_LIBRARY_CALLS: Final = 20
 MAX_LOG_CHARS: Final = 2_000
+LIBRARY: Final[Code] = "REFERENCE_CALL"
 PACKAGE: Final = "kernelgate"
 UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
 
@@ -84,6 +86,8 @@ class CompileFacts(Frozen):
     missing: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Programs that inline C++ and CUDA need and this host lacks."""
     extensions_built: bool = False
+    unseen: bool = False
+    """The task takes no operators of torch, and it was not seen to the end what forward computes with."""
 
 
 class KernelReport(Frozen):
@@ -137,16 +141,18 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
         return facts.model_copy(update={"fault": fault})
     if scan.language == "cuda":
         # Its sources are compiled when the module is imported; what they do cannot be followed on fake tensors.
-        return facts.model_copy(update={"extensions_built": True, "notes": builder.notes()})
+        unseen = not builder.task.allow_library_calls
+        return facts.model_copy(update={"extensions_built": True, "unseen": unseen, "notes": builder.notes()})
     trace = builder.trace()
     if isinstance(trace, Fault):
         return facts.model_copy(update={"fault": trace})
     if trace.launches and "triton" not in builder.task.languages:
         return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
     if trace.operators and not builder.task.allow_library_calls:
-        return facts.model_copy(update={"forbidden": told_of_library_calls(trace), "code": "REFERENCE_CALL"})
+        return facts.model_copy(update={"forbidden": told_of_library_calls(trace.operators), "code": LIBRARY})
+    unseen = not builder.task.allow_library_calls and not trace.complete
     kernels = builder.kernels()
-    return facts.model_copy(update={"trace": trace, "kernels": kernels, "notes": builder.notes()})
+    return facts.model_copy(update={"trace": trace, "unseen": unseen, "kernels": kernels, "notes": builder.notes()})
 
 
 def why_forbidden(scan: SourceScan, task: Task) -> str:
@@ -158,9 +164,9 @@ def why_forbidden(scan: SourceScan, task: Task) -> str:
     return ""
 
 
-def told_of_library_calls(trace: Trace) -> str:
+def told_of_library_calls(operators: Sequence[str]) -> str:
     """What a task that forbids them is told against."""
-    names = ", ".join(trace.operators[:SHOWN_OPERATORS])
+    names = ", ".join(operators[:SHOWN_OPERATORS])
     return (
         f"forward computes with torch's {names}; this task takes kernels of your own alone"
         " (memory, views and copies of torch are free)"
@@ -188,10 +194,20 @@ def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> Co
         return _failed("CRASH", "its process ended before forward did" + _ended(exit_))
     if not trace.complete and (facts.language == "triton" or trace.launches):
         return _needs_device(trace)
+    if facts.unseen:
+        return _must_be_seen(f"forward could not be followed to its end without real values ({trace.error})")
     return _built(facts, trace)
 
 
+def _must_be_seen(why: str) -> CompileReport:
+    """Of a task that takes no operators of torch: not built before it was run under somebody's eyes."""
+    said = f"{why}, and this task takes kernels of your own alone: it must be run once to see what it computes with"
+    return CompileReport(verdict=Verdict.needs_device, code=LIBRARY, summary=said)
+
+
 def _of_extensions(facts: CompileFacts) -> CompileReport:
+    if facts.extensions_built and facts.unseen:
+        return _must_be_seen("what C++ and CUDA sources compute with cannot be traced")
     if facts.extensions_built:
         return CompileReport(
             verdict=Verdict.built,
@@ -210,8 +226,13 @@ def _of_extensions(facts: CompileFacts) -> CompileReport:
     )
 
 
-def built_on_device(report: CompileReport, facts: DeviceBuildFacts | None, exit_: ChildExit) -> CompileReport:
-    """The verdict on a candidate that needed values, after a child on the device had run it."""
+def built_on_device(
+    report: CompileReport, facts: DeviceBuildFacts | None, exit_: ChildExit, *, library_calls: bool = True
+) -> CompileReport:
+    """The verdict on a candidate that could not be traced, after a child on the device had run it.
+
+    `library_calls`: whether the task takes operators of torch.
+    """
     if exit_.kind == "cap_reached":
         return CompileReport(
             verdict=Verdict.build_timed_out, code="HANG", summary="its first calls on the device did not end in time"
@@ -220,11 +241,16 @@ def built_on_device(report: CompileReport, facts: DeviceBuildFacts | None, exit_
         return _failed("CRASH", "its process ended on the device before the build did" + _ended(exit_))
     if facts.fault is not None:
         return _of_fault(facts.fault, exit_)
+    if facts.watched.operators and not library_calls:
+        said = told_of_library_calls(facts.watched.operators)
+        return CompileReport(verdict=Verdict.forbidden, code=LIBRARY, summary=said)
     return CompileReport(
         verdict=Verdict.built,
-        summary="it builds; it reads values of tensors, so it was built by running it on the device "
+        summary="it builds; it cannot be traced without values, so it was built by running it on the device "
         f"({facts.prepare_s:.1f} s, on the house); next: check_correctness",
         traced=facts.workloads,
+        library_calls=facts.watched.operators[:SHOWN_LIBRARY_CALLS],
+        precisions=facts.watched.precisions,
         notes=(report.summary,),
     )
 

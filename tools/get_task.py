@@ -82,8 +82,10 @@ async def answer(book: Book, args: GetTaskArgs) -> TaskDetails:
     public = [workload for workload in task.workloads if not workload.held_out]
     facts = await book.qualification(task)
     tried = {found.workload: found for found in facts.references if found.inputs} if facts is not None else {}
+    sizes = "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS)
+    inert = judge_task(task, facts).inert if facts is not None else ()
     return TaskDetails(
-        summary=f"{task.title}: " + "; ".join(f"on {kind} {hidden.counted(task, kind)}" for kind in KINDS) + ".",
+        summary=". ".join((f"{task.title}: {sizes}", *inert)) + ".",
         name=task.name,
         title=task.title,
         digest=task.digest,
@@ -135,7 +137,8 @@ def _how_it_shrinks(source: str, workload: Workload) -> str:
         return "as the file has them: no constant of it can be halved"
     kib = workload.shrink_to_bytes >> 10
     most = f"{kib >> 10} MiB" if kib >= 1024 else f"{kib} KiB"
-    return f"{', '.join(names)}: halved, the largest first, until inputs and outputs fit {most}"
+    how = "halved, the largest first (all alike where the answer would lose what it depends on)"
+    return f"{', '.join(names)}: {how}, until inputs and outputs fit {most}"
 
 
 def _json(overrides: Mapping[str, Override]) -> dict[str, JsonValue]:

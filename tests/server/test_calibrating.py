@@ -65,9 +65,9 @@ def test_the_first_precise_timing_calibrates_the_device_and_doctor_tells_of_it(l
     said = " ".join(told(found))
     assert "GB/s" in said
     assert "noise of softmax" in said
-    console = Console(file=io.StringIO(), width=200)
-    render(examine(live.data_dir, live.data_dir / "ledger.db"), console)
-    assert "noise of softmax" in console.file.getvalue()  # type: ignore[attr-defined]
+    printed = io.StringIO()
+    render(examine(live.data_dir, live.data_dir / "ledger.db"), Console(file=printed, width=200))
+    assert "noise of softmax" in printed.getvalue()
 
 
 def test_where_there_is_no_book_nothing_is_told(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_of_several_problems_the_refusal_gives_the_first_and_the_number():
     everywhere = passing(*TRIALS)
     fitness = judge_task(TASK, facts(trials=everywhere))
     assert len(fitness.problems) == len(MUTANTS) * len(WORKLOADS)
-    assert fitness.refused_because.endswith(" (and 13 more: kernelgate tasks check shows all)")
+    assert fitness.refused_because.endswith(" (and 15 more: kernelgate tasks check shows all)")
 
 
 @given(st.sets(st.sampled_from(sorted(TRIALS))))
@@ -261,3 +261,30 @@ def test_facts_of_another_version_are_not_read():
     assert read_facts({**stored, "version": FACTS_VERSION - 1}) is None
     assert read_facts({key: value for key, value in stored.items() if key != "version"}) is None
     assert read_facts("nothing") is None
+
+
+def ignored(workload: str, distribution: Distribution, *, passes: bool, effect: bool) -> Trial:
+    return Trial(
+        mutant="ignored", of="input 2", workload=workload, distribution=distribution, passes=passes, effect=effect
+    )
+
+
+def test_an_input_without_an_effect_anywhere_is_noted_and_one_with_an_effect_somewhere_is_not():
+    others = {key: trial for key, trial in TRIALS.items() if trial.mutant != "ignored"}
+    nowhere = [ignored(w, d, passes=True, effect=False) for w in WORKLOADS for d in DRAWN]
+    inert = Qualification(references=tuple(REFERENCES.values()), trials=(*others.values(), *nowhere))
+    fitness = judge_task(TASK, inert)
+    assert (fitness.fit, fitness.problems) == (True, ())
+    assert fitness.notes == (
+        "no answer of its reference reacts to input 2 beyond its tolerance: a candidate that ignores it is right",
+    )
+    somewhere = [*nowhere[:-1], ignored("wide", "large", passes=False, effect=True)]
+    assert not judge_task(TASK, inert.model_copy(update={"trials": (*others.values(), *somewhere)})).notes
+
+
+def test_an_input_that_may_be_ignored_where_it_has_an_effect_makes_the_task_unfit():
+    others = {key: trial for key, trial in TRIALS.items() if trial.mutant != "ignored"}
+    swallowed = [ignored("wide", d, passes=True, effect=d == "large") for d in DRAWN]
+    facts_ = Qualification(references=tuple(REFERENCES.values()), trials=(*others.values(), *swallowed))
+    (problem,) = judge_task(TASK, facts_).problems
+    assert problem.startswith("mutant ignored (the answer with input 2 as it was for another question) passes on")

@@ -12,6 +12,7 @@ from kernelgate.tasks.source import (
     MAX_SHRINK_STEPS,
     SourceError,
     constants,
+    even_steps,
     halvable_constants,
     imported_modules,
     missing_pieces,
@@ -191,6 +192,16 @@ def test_after_all_sizes_the_batch_alone_is_halved():
         {}, {"width": 32}, {"batch": 16, "width": 16}, {"batch": 8, "width": 8},
         {"batch": 16}, {"batch": 8}, {"batch": 4}, {"batch": 2}, {"batch": 1},
     ]  # fmt: skip
+
+
+def test_halved_all_at_once_sizes_keep_their_ratio_and_small_ones_stay():
+    source = "batch = 32\nshape = (64, 3)\ngroups = 16\nslope = 0.5\nuse(batch, shape, groups, slope)"
+    assert list(even_steps(source)) == [
+        {"batch": 16, "shape": (32, 3), "groups": 8},
+        {"batch": 8, "shape": (16, 3), "groups": 8},
+        {"batch": 8, "shape": (8, 3), "groups": 8},
+    ]
+    assert list(even_steps("")) == []
 
 
 @given(st.lists(st.integers(min_value=-(2**70), max_value=2**70), max_size=5))

@@ -16,11 +16,13 @@ from kernelgate.tools.compile import (
     CompilePlan,
     CompileReport,
     KernelReport,
+    built_on_device,
     judge,
     measure,
     trimmed_log,
 )  # fmt: skip
-from kernelgate.tools.kit.facts import Fault, Kernel, Trace
+from kernelgate.tools.kit.facts import Fault, Kernel, Trace, Watched
+from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.wire import ChildExit, DeviceRef
 
 FINISHED = ChildExit(kind="finished")
@@ -67,6 +69,9 @@ class FakeBuilder:
     def kernels(self) -> tuple[Kernel, ...]:
         self.asked.append("kernels")
         return (KERNEL,)
+
+    def missing_programs(self) -> tuple[str, ...]:
+        return ()
 
     def notes(self) -> tuple[str, ...]:
         return ("a note",)
@@ -261,9 +266,6 @@ def test_the_description_is_short_and_says_what_comes_next() -> None:
 
 
 def test_a_candidate_that_needs_values_is_built_by_what_happened_on_the_device() -> None:
-    from kernelgate.tools.compile import built_on_device
-    from kernelgate.tools.kit.house import DeviceBuildFacts
-
     waiting = CompileReport(verdict=Verdict.needs_device, summary="it reads values")
     finished = ChildExit(kind="finished")
     good = built_on_device(waiting, DeviceBuildFacts(workloads=("a", "b"), prepare_s=1.5), finished)
@@ -294,6 +296,32 @@ def test_a_task_may_forbid_the_operators_of_the_library() -> None:
     report = verdict_of(measure(builder, CompilePlan()))
     assert (report.verdict, report.code) == (Verdict.forbidden, "REFERENCE_CALL")
     assert "torch's mm, add" in report.summary
+
+
+INLINE = "from torch.utils.cpp_extension import load_inline"
+FORBIDS = {"allow_library_calls": False}
+UNFINISHED = Trace(on="fake_cpu", workloads=("w",), complete=False, needs_values=True, error="x.item()")
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [FakeBuilder(INLINE), FakeBuilder("import torch", trace=UNFINISHED)],
+    ids=["inline CUDA", "reads a value"],
+)
+def test_where_it_forbids_them_what_cannot_be_traced_is_run_before_it_counts_as_built(builder: FakeBuilder) -> None:
+    builder.device = DeviceRef(kind="cuda", uid="GPU-1")
+    assert verdict_of(measure(builder, CompilePlan())).verdict is Verdict.built
+    builder.task = builder.task.model_copy(update=FORBIDS)
+    waiting = verdict_of(measure(builder, CompilePlan()))
+    assert (waiting.verdict, waiting.code) == (Verdict.needs_device, "REFERENCE_CALL")
+    assert "must be run once" in waiting.summary
+    finished, seen = ChildExit(kind="finished"), Watched(operators=("mm",), precisions=("float32",))
+    caught = built_on_device(waiting, DeviceBuildFacts(watched=seen), finished, library_calls=False)
+    assert (caught.verdict, caught.code) == (Verdict.forbidden, "REFERENCE_CALL")
+    assert "torch's mm" in caught.summary
+    assert built_on_device(waiting, DeviceBuildFacts(), finished, library_calls=False).verdict is Verdict.built
+    told = built_on_device(waiting, DeviceBuildFacts(watched=seen), finished)
+    assert (told.verdict, told.library_calls, told.precisions) == (Verdict.built, ("mm",), ("float32",))
 
 
 def test_memory_views_and_copies_are_no_library_calls() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Override, Task
-from kernelgate.tasks.qualify import Qualification, ReferenceFacts
+from kernelgate.tasks.qualify import Qualification, ReferenceFacts, Trial
 from kernelgate.tools.get_task import GetTaskArgs, TaskDetails, answer
 
 BUNDLED = [entry.task for entry in Catalogue().entries() if entry.task is not None]
@@ -117,3 +117,17 @@ async def test_what_was_found_of_hidden_workloads_is_not_shown(tmp_path: Path) -
     shown = await details(task, Qualification(references=(facts("wide", ("float32 [7]",)), hidden)))
     assert [workload.inputs for workload in shown.workloads] == [("float32 [7]",)]
     assert "31337" not in json.dumps(shown.model_dump(mode="json", exclude={"digest"})), "a digest may have any digits"
+
+
+@pytest.mark.anyio
+async def test_an_input_that_no_answer_reacts_to_is_told_without_the_name_of_a_hidden_workload(tmp_path: Path) -> None:
+    toml = '[[workload]]\nname = "secret"\nheld_out = true\n[[workload]]\nname = "wide"\n'
+    task = users_task(tmp_path, SIZES + PIECES, toml)
+    trials = [
+        Trial(mutant="ignored", of="input 2", workload=name, distribution="normal", passes=True, effect=False)
+        for name in ("secret", "wide")
+    ]
+    found = Qualification(references=(facts("wide", ()), facts("secret", ())), trials=tuple(trials))
+    shown = await details(task, found)
+    assert "no answer of its reference reacts to input 2" in shown.summary
+    assert "secret" not in shown.summary

@@ -181,17 +181,11 @@ def test_any_mask_gets_a_phrase_or_none_without_failing(flags: list[bool], rows:
 
 
 def test_a_telling_wrong_answer_is_recognised() -> None:
-    x, earlier = torch.randn(3, 4), torch.randn(3, 4)
-    assert looks_like(torch.zeros(3, 4), [x], [earlier]) == "zeros"
-    assert looks_like(x.clone(), [x], [earlier]) == "input"
-    assert looks_like(earlier.clone(), [x], [earlier]) == "previous_output"
-    assert looks_like(torch.full((3, 4), 0.25), [x], [earlier]) == "constant"
-    assert looks_like(torch.randn(3, 4), [x], [earlier]) == ""
-
-
-def test_one_constant_is_a_constant_however_often_it_is_given() -> None:
-    constant = torch.full((3, 4), 0.25)
-    assert looks_like(constant, [], [constant.clone()]) == "constant"
+    x = torch.randn(3, 4)
+    assert looks_like(torch.zeros(3, 4), [x]) == "zeros"
+    assert looks_like(x.clone(), [x]) == "input"
+    assert looks_like(torch.full((3, 4), 0.25), [x]) == "constant"
+    assert looks_like(torch.randn(3, 4), [x]) == ""
 
 
 def test_errors_as_small_as_those_of_half_precision_are_recognised() -> None:

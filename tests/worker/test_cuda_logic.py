@@ -124,12 +124,13 @@ def take(self, index, output):
     late.append((self, index, output))
     real(self, index, torch.zeros_like(output))
 def finish():
-    time.sleep(0.05)
+    time.sleep(0.5)
     while late:
         real(*late.pop())
 handover.Handover.take = take
 def synchronize():
-    threading.Thread(target=finish).start()
+    if late:
+        threading.Thread(target=finish).start()
 cuda_timing._SYNCHRONIZE = synchronize
 """
 
@@ -208,4 +209,38 @@ def get_init_inputs():
     outcome = serve(honest, ("check_correctness", {}), ("quick_time", QUICK), on=task(source))
     assert judged(outcome["replies"][0]).verdict == "correct", outcome["replies"][0]
     assert timed(outcome["replies"][1]).timings[0].fault is None
+    assert outcome["left"] == 0
+
+
+def test_a_build_on_the_device_sees_what_forward_computes_with(serve: Serve) -> None:
+    library = "if float(x[0, 0]) == 0.5: return x\nreturn torch.softmax(x, -1)"
+    (reply,) = serve(forward(library), ("device_build", {}))["replies"]
+    assert reply["facts"]["fault"] is None
+    assert "_softmax" in reply["facts"]["watched"]["operators"]
+    assert reply["facts"]["watched"]["precisions"] == ["float32"]
+    (reply,) = serve(forward("y = torch.empty_like(x)\nreturn y.copy_(x)"), ("device_build", {}))["replies"]
+    assert reply["facts"]["watched"]["operators"] == []
+    assert reply["facts"]["workloads"] == ["small"]
+
+
+ON_ANOTHER_STREAM = """
+import torch
+OPEN = []
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = x.flip(0)
+        OPEN.append((y, x))
+        return y
+def all_streams_are_idle():
+    for y, x in OPEN:
+        y.copy_(torch.softmax(x, -1))
+torch.cuda.synchronize = all_streams_are_idle
+"""
+
+
+def test_an_answer_that_is_there_only_once_all_streams_are_waited_for_is_named_as_that(serve: Serve) -> None:
+    outcome = serve(ON_ANOTHER_STREAM, ("check_correctness", {}))
+    report = judged(outcome["replies"][0])
+    assert (report.verdict, report.code) == ("wrong_values", "WRONG_STREAM")
+    assert "does not wait for" in report.summary
     assert outcome["left"] == 0

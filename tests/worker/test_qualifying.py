@@ -216,3 +216,67 @@ def test_a_reference_keeps_its_weights_and_the_default_dtype_whatever_is_tried_o
         held.variant(kind, drawn.arguments, 1)
     assert torch.get_default_dtype() is torch.float32
     assert all(torch.equal(a, b) for a, b in zip(before, held.built.module.parameters(), strict=True))
+
+
+PAIR = "torch.randn(24, 32), torch.randn(24, 32)"
+
+
+def a_pair(forward: str, init: str = "pass", **more: Any) -> Task:
+    one = a_task(forward, init, PAIR, **more)
+    return one.model_copy(update={"source": one.source.replace("def forward(self, x):", "def forward(self, x, y):")})
+
+
+INERT = {
+    "an input": (a_pair("return torch.softmax(x, -1)"), "input 2"),
+    "an input within rounding": (a_pair("return torch.softmax(x, -1) + 1e-9 * y.tanh()"), "input 2"),
+    "a bias before a norm": (
+        a_task("return torch.nn.functional.layer_norm(x @ self.w + self.b, (32,))",
+               "self.w = torch.nn.Parameter(torch.randn(32, 32)); self.b = torch.nn.Parameter(torch.randn(()))"),
+        "weight b",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INERT)
+def test_what_no_answer_reacts_to_is_told_and_the_task_is_fit(name: str) -> None:
+    one, of = INERT[name]
+    _, fitness = tried(one)
+    assert fitness.fit, fitness.problems
+    assert [f"no answer of its reference reacts to {of} beyond its tolerance:" in note for note in fitness.notes] == [
+        True
+    ]
+
+
+REACTS = {
+    "both inputs": a_pair("return x @ y.t()"),
+    "an input that counts on one distribution alone": a_pair("return torch.where(y > 50, y, x.exp().clamp(max=9))"),
+    "a mask": a_task(
+        "return x.masked_fill(m, 0)", inputs="torch.randn(24, 32), torch.rand(24, 32) > 0.5"
+    ),
+    "all weights": a_task("return torch.relu(self.linear(x))", LINEAR),
+}  # fmt: skip
+REACTS["a mask"] = REACTS["a mask"].model_copy(
+    update={"source": REACTS["a mask"].source.replace("def forward(self, x):", "def forward(self, x, m):")}
+)
+
+
+@pytest.mark.parametrize("name", REACTS)
+def test_of_what_answers_react_to_nothing_is_told(name: str) -> None:
+    facts, fitness = tried(REACTS[name])
+    assert fitness.fit, fitness.problems
+    assert not fitness.notes
+    assert any(trial.mutant == "ignored" for trial in facts.trials)
+
+
+def test_an_input_with_an_effect_that_the_tolerance_swallows_makes_the_task_unfit() -> None:
+    _, fitness = tried(
+        a_pair("return 10 * torch.sign(x) + y.clamp(-2, 2)", tolerances={"float32": {"rtol": 1e-3, "atol": 1.0}},
+               distributions=["normal"], precision="tf32")
+    )  # fmt: skip
+    assert [problem.split(" (")[0] for problem in fitness.problems if "input 2" in problem] == ["mutant ignored"]
+
+
+def test_a_module_with_weights_by_the_dozen_is_not_looked_at_one_by_one() -> None:
+    many = "self.many = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(32)) for _ in range(9)])"
+    facts, _ = tried(a_task("return x + sum(self.many)", many, distributions=["normal"]))
+    assert not [trial for trial in facts.trials if trial.mutant == "ignored"]

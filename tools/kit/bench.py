@@ -17,6 +17,7 @@ from kernelgate.tools.kit.facts import (
     Side,
     Trace,
     Trial,
+    Watched,
     WorkloadFacts,
 )  # fmt: skip
 from kernelgate.tools.kit.wire import DeviceRef
@@ -56,8 +57,14 @@ class Bench(Protocol):
         """Have the candidate's module imported and `ModelNew` found."""
         ...
 
-    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed."""
+    def compare(
+        self, workload: str, distribution: Distribution, again: int | None = None, *, wait: bool = False
+    ) -> Comparison | Fault:
+        """One forward on fresh secret inputs at fresh addresses, answer in poisoned buffers, inputs checksummed.
+
+        With `again` on the values of an earlier comparison of this workload, counted from 0, in other memory than then.
+        With `wait` the candidate hands its answer over when all streams of its device are idle.
+        """
         ...
 
     def prepare(self, workload: str, pool_entries: int) -> Prepared | Fault:
@@ -70,6 +77,10 @@ class Bench(Protocol):
 
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
         """Time by operator in the candidate's process."""
+        ...
+
+    def watched(self) -> Watched | Fault:
+        """With what a further call on the prepared workload computes."""
         ...
 
     def ceilings(self) -> Ceilings:

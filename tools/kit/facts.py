@@ -74,6 +74,8 @@ class Comparison(Frozen):
     """What the wrong answer equals, if it equals something telling; `low_precision`: it is near everywhere."""
     missing_weights: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Names of the reference's state that the candidate has not, or in another shape or dtype."""
+    again: bool = False
+    """The same values had been asked before in this call, in other memory."""
 
 
 class Prepared(Frozen):
@@ -137,6 +139,15 @@ class OperatorProfile(Frozen):
     """Largest first, at most 20; on a GPU its kernels."""
     note: str = ""
     """Why there are none."""
+
+
+class Watched(Frozen):
+    """With what one call of forward computed. Told by the candidate's process: a description, not evidence."""
+
+    operators: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Of torch: no memory, views or copies."""
+    precisions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Floating-point types that they computed in."""
 
 
 class Ceilings(Frozen):

@@ -16,6 +16,9 @@ LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "previous_output": ("OUTPUT_REPLAY", "the answer is that of an earlier call"),
     "low_precision": ("PRECISION_DOWNGRADE", "errors of the size that half precision makes: accumulate in float32"),
 }
+KEEPS: Final = "its answers depend on what it was asked before, or how often"
+WEAKER: Final[tuple[Code | None, ...]] = (None, "NONFINITE", "CONSTANT", "PASSTHROUGH")
+"""Codes that say less than that the same values had been answered rightly before."""
 
 
 class Failure(NamedTuple):
@@ -59,6 +62,14 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
 
 def of_comparison(comparison: Comparison) -> Failure:
     """What a wrong answer is told; the comparison must have a problem."""
+    failure = _of_problem(comparison)
+    if not comparison.again or comparison.problem not in ("wrong_values", "nonfinite"):
+        return failure
+    code: Code | None = "PHASE_SNIFF" if failure.code in WEAKER else failure.code
+    return failure._replace(code=code, summary=f"{failure.summary}; it was right on the same values before: {KEEPS}")
+
+
+def _of_problem(comparison: Comparison) -> Failure:
     where = f"workload {comparison.workload}, distribution {comparison.distribution}"
     output = f" (output {comparison.output})" if comparison.output else ""
     if comparison.problem == "input_mutation" and comparison.pattern == WHILE_BASELINE:
@@ -72,6 +83,9 @@ def of_comparison(comparison: Comparison) -> Failure:
         return Failure(verdict, code, f"on {where}{output} it returned {comparison.got}, expected {comparison.want}")
     if comparison.problem == "nonfinite":
         said = f"on {where}{output} nan or inf stand where the reference has none, or are missing"
+        if comparison.looks_like == "previous_output":
+            code, hint = LOOKS_LIKE[comparison.looks_like]
+            return Failure(Verdict.nonfinite, code, f"{said}; {hint}")
         if comparison.untouched_share > 0:
             unwritten = f"{comparison.untouched_share:.2%} of the answer on {where}{output} was never written"
             return Failure(Verdict.nonfinite, "STALE_MEMORY", unwritten)

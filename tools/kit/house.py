@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import HIDDEN_DISTRIBUTION, MAIN_DISTRIBUTIONS, Distribution, Frozen
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.facts import Comparison, Fault, Qualification, ReferenceFacts, Trial
+from kernelgate.tools.kit.facts import Comparison, Fault, Qualification, ReferenceFacts, Trial, Watched
 
 EXTRAS_LIMIT_S: Final = 30.0
 """After so long only one distribution of the task's is tried on what workloads are left, and what is timed."""
@@ -35,6 +35,8 @@ class DeviceBuildFacts(Frozen):
     fault: Fault | None = None
     prepare_s: float = 0.0
     workloads: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    watched: Watched = Watched()
+    """Of all workloads together."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def device_build(bench: Bench, plan: NoPlan) -> DeviceBuildFacts:
     fault = bench.load()
     done: list[str] = []
     prepare_s = 0.0
+    seen: list[Watched] = []
     for workload in bench.workloads(held_out=False) if fault is None else ():
         bench.progress("building on the device", len(done))
         prepared = bench.prepare(workload.name, 1)
@@ -94,8 +97,17 @@ def device_build(bench: Bench, plan: NoPlan) -> DeviceBuildFacts:
             fault = prepared
             break
         prepare_s += prepared.prepare_s
+        watched = bench.watched()
+        if isinstance(watched, Fault):
+            fault = watched
+            break
+        seen.append(watched)
         done.append(workload.name)
-    return DeviceBuildFacts(fault=fault, prepare_s=prepare_s, workloads=tuple(done))
+    together = Watched(
+        operators=tuple(dict.fromkeys(name for one in seen for name in one.operators)),
+        precisions=tuple(dict.fromkeys(name for one in seen for name in one.precisions)),
+    )
+    return DeviceBuildFacts(fault=fault, prepare_s=prepare_s, workloads=tuple(done), watched=together)
 
 
 PROCEDURES: Final = (

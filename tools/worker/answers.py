@@ -28,8 +28,8 @@ class Question:
     workload: str
     distribution: Distribution
     expected: Any
-    previous: Sequence[torch.Tensor] = ()
-    """What it answered to other calls: an answer that equals one was replayed."""
+    given_before: Callable[[str, torch.Tensor], bool] | None = None
+    """Whether an answer (path, tensor) is the one to another call. Only asked of a wrong one."""
     held: HeldWorkload | None = None
     """Whom to ask where the expected answer alone does not decide: the float64 run, the task's own check."""
     seed: int = 0
@@ -145,15 +145,21 @@ def _judge_tensor(
             **_numbers(finding),
             "output": path,
             "untouched_share": entry.poisons[path].untouched_share(got),
-            "looks_like": _telling(question, entry, got, want),
+            "looks_like": _telling(question, entry, path, want),
         }
     )
 
 
-def _telling(question: Question, entry: PoolEntry, got: torch.Tensor, want: torch.Tensor) -> LooksLike:
+def _telling(question: Question, entry: PoolEntry, path: str, want: torch.Tensor) -> LooksLike:
+    got = entry.answers[path]
+    found = looks_like(got, entry.drawn.tensors)
+    if found in ("zeros", "constant"):
+        return "" if question.distribution in SAME_EVERYWHERE else found
+    # Before the rest: an earlier answer is one whatever else it is like.
+    if question.given_before is not None and question.given_before(path, got):
+        return "previous_output"
     if question.distribution in SAME_EVERYWHERE:
         return ""
-    found = looks_like(got, entry.drawn.tensors, question.previous)
     return found or ("low_precision" if is_near(got, want) else "")
 
 

@@ -7,21 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.facts import (
-    Block,
-    Ceilings,
-    Comparison,
-    Fault,
-    OperatorProfile,
-    Prepared,
-    ReferenceFacts,
-    Side,
-    Trial,
-    WorkloadFacts,
-)  # fmt: skip
+from kernelgate.tools.kit import facts
+from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, OperatorProfile, Prepared, Side, Watched
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
-from kernelgate.tools.worker.answers import Question, judge_answer, mutated
+from kernelgate.tools.worker.answers import judge_answer, mutated
 from kernelgate.tools.worker.ceilings import measure_ceilings
 from kernelgate.tools.worker.comparing import PLACES, Memory, Places
 from kernelgate.tools.worker.construct import construction
@@ -70,7 +60,7 @@ class RefereeBench:
         self._beyond = (0.0, 0.0)
         self._pool: InputPool | None = None
         self._weights: Loan | None = None
-        self._memory = Memory()
+        self._memory = Memory(self._secret)
         self._qualifying = Qualifying(task)
         self._load_s = 0.0
         self.prepare_s = 0.0
@@ -95,7 +85,7 @@ class RefereeBench:
         """Tell the waiting client how far the call is."""
         self._control.progress(stage, done, total)
 
-    def workloads(self, *, held_out: bool) -> tuple[WorkloadFacts, ...]:
+    def workloads(self, *, held_out: bool) -> tuple[facts.WorkloadFacts, ...]:
         """Smallest first."""
         return tuple(w.facts for w in self._house.held.values() if held_out or not w.facts.held_out)
 
@@ -108,40 +98,46 @@ class RefereeBench:
         self._load_s += time.perf_counter() - start
         return answer if isinstance(answer, Fault) else None
 
-    def compare(self, workload: str, distribution: Distribution) -> Comparison | Fault:
-        """One forward on fresh secret inputs; see `comparing` for the memory that it is made in."""
+    def compare(
+        self, workload: str, distribution: Distribution, again: int | None = None, *, wait: bool = False
+    ) -> Comparison | Fault:
+        """One forward on secret inputs, fresh ones but with `again`; see `comparing` for the memory of both."""
         held = self._held(workload)
-        index = self._places.take(self._secret) if self._places and self._constructed == workload else None
+        asked = self._memory.next_question(workload, distribution, again)
+        but = None if again is None else asked.place
+        index = self._places.take(self._secret, but) if self._places and self._constructed == workload else None
         if index is None:
             if (fault := self._forget()) is not None:
                 return fault
             held.require_memory()
             if (fault := self._construct(held)) is not None:
                 return fault
-        drawn = held.draw(distribution)
-        seed = self._secret.getrandbits(31)
-        expected = held.expect(drawn.arguments, seed)
+        drawn = held.draw(asked.distribution, asked.inputs_seed)
+        expected = held.expect(drawn.arguments, asked.seed)
         pool = self._pool
         if index is None or pool is None or not pool.refill(index, drawn, expected):
-            outcome = self._lend_to_compare(held, drawn, expected, distribution)
+            outcome = self._lend_to_compare(held, drawn, expected, asked.distribution)
             if isinstance(outcome, Fault):
                 return outcome
             pool, index = outcome, 0
+        if wait and isinstance(asked_to := self._ask("forward", protocol.WaitForDevice(), protocol.Done), Fault):
+            return asked_to
+        self._memory.note(dataclasses.replace(asked, place=index))
         entry = pool.entries[index]
         lookout = Lookout(self._secret, pool)
-        ran = self._run("forward", held, [index], seed, Around(at_done=lambda _: lookout.look(index)))
+        ran = self._run("forward", held, [index], asked.seed, Around(at_done=lambda _: lookout.look(index)))
         if isinstance(ran, Fault):
             return ran
-        previous = self._memory.of(workload)
-        question = Question(self._task, workload, distribution, expected, previous, held, seed, self._missing)
+        question = self._memory.question(self._task, workload, asked, expected, held, self._missing)
         spoiled = entry.changed()
         found = mutated(question) if spoiled else judge_answer(question, entry, claims_of(ran[0], index))
         # Behind the judging, which looks twice at what seems wrong: the second time a late answer would be right.
         if lookout.changed():
             return too_early("forward")
-        if not spoiled:
-            self._memory.keep(workload, list(entry.answers.values()))
-        return found
+        if spoiled:
+            return found
+        known = self._memory.keep(question, entry.answers, again)
+        return found.model_copy(update={"again": known})
 
     def _lend_to_compare(
         self, held: HeldWorkload, drawn: Drawn, expected: object, distribution: Distribution
@@ -238,6 +234,10 @@ class RefereeBench:
             workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators, note=answer.note
         )
 
+    def watched(self) -> Watched | Fault:
+        """One more call, its operators noted by the candidate's process."""
+        return self._ask("forward", protocol.Watch(seed=self._secret.getrandbits(31)), Watched)
+
     def ceilings(self) -> Ceilings:
         """Measured once by a referee, on the house."""
         if self._house.ceilings is None:
@@ -247,11 +247,11 @@ class RefereeBench:
             self._house.house_s += time.perf_counter() - start
         return self._house.ceilings
 
-    def reference(self, workload: str, distribution: Distribution) -> ReferenceFacts:
+    def reference(self, workload: str, distribution: Distribution) -> facts.ReferenceFacts:
         """The reference run twice on the same input, and once in float64."""
         return self._qualifying.reference(self._held(workload), distribution)
 
-    def trials(self, workload: str, distribution: Distribution) -> tuple[Trial, ...]:
+    def trials(self, workload: str, distribution: Distribution) -> tuple[facts.Trial, ...]:
         """Mutant answers, judged on the draw that `reference` made just before."""
         return self._qualifying.trials(workload, distribution)
 

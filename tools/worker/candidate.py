@@ -27,6 +27,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
 from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
+from kernelgate.tools.worker.operators import OperatorRecord
 from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
@@ -39,7 +40,14 @@ _QUESTION: Final = TypeAdapter[protocol.Question](Annotated[protocol.Question, F
 
 
 DeviceQuestion = (
-    protocol.Load | protocol.Construct | protocol.Lend | protocol.Forget | protocol.Run | protocol.ProfileCalls
+    protocol.Load
+    | protocol.Construct
+    | protocol.Lend
+    | protocol.Forget
+    | protocol.Run
+    | protocol.WaitForDevice
+    | protocol.Watch
+    | protocol.ProfileCalls
 )
 
 
@@ -76,6 +84,7 @@ class Child:
         self._weights: tuple[torch.Tensor, ...] = ()
         self._lent: list[tuple[torch.Tensor, ...]] = []
         self._cuda: CudaSide | None = None
+        self._waits = False
 
     def answer(self, question: DeviceQuestion, descriptors: list[int]) -> Frozen:
         """Do what is asked; whatever the candidate raises passes through."""
@@ -89,6 +98,11 @@ class Child:
             return self._forget()
         if isinstance(question, protocol.Run):
             return self._run(question) if self._cuda is None else self._run_block(question, self._cuda)
+        if isinstance(question, protocol.WaitForDevice):
+            self._waits = True
+            return protocol.Done()
+        if isinstance(question, protocol.Watch):
+            return self._watch(question)
         return self._profile(question) if self._cuda is None else self._profile_kernels(question, self._cuda)
 
     def load(self) -> None:
@@ -196,11 +210,18 @@ class Child:
         reseed(question.seed)
         before = restorer.before_call(question.seed, reseed=question.reseed, restore=question.restore)
         handover = Handover(self._places)
+        waits, self._waits = self._waits, False
+
+        def after(index: int, output: object) -> None:
+            if waits:
+                torch.cuda.synchronize()
+            handover.take(index, output)
+
         made = cuda.compilations.total()
         cuda.timer.wake()
         self._signals.await_go(spin=True)
         times = cuda.timer.time_block(
-            self._model, self._pool, question.order, before, handover.take, question.sleep_us, self._signals.done
+            self._model, self._pool, question.order, before, after, question.sleep_us, self._signals.done
         )
         return protocol.Ran(
             samples_ns=times.samples_ns,
@@ -209,6 +230,16 @@ class Child:
             covered=times.covered,
             compilations=max(0, cuda.compilations.total() - made),
         )
+
+    def _watch(self, question: protocol.Watch) -> protocol.Watched:
+        restorer = self._restorer or Restorer(torch.nn.Module())
+        reseed(question.seed)
+        restorer.before_call(question.seed, reseed=True, restore=True)()
+        positional, named = self._pool[0]
+        record = OperatorRecord()
+        with torch.no_grad(), record:
+            self._model(*positional, **named)
+        return protocol.Watched(operators=record.names(), precisions=record.precisions())
 
     def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
         reseed(question.seed)

@@ -9,6 +9,7 @@ import torch
 from kernelgate.tasks.qualify import COMPARED
 from kernelgate.tools.kit.facts import Mutant, Trial
 from kernelgate.tools.worker.answers import judge_values
+from kernelgate.tools.worker.ignored import Reactions, ignored_trials
 from kernelgate.tools.worker.structure import leaves, mapped
 from kernelgate.tools.worker.trials import Tried
 from kernelgate.tools.worker.variants import CannotTell
@@ -25,6 +26,7 @@ class Told:
 
     workload: str = ""
     times: dict[Mutant, int] = field(default_factory=dict[Mutant, int])
+    reactions: Reactions = field(default_factory=Reactions)
 
     def still_open(self, workload: str) -> list[Mutant]:
         """The dear mutants that are worth another trial."""
@@ -36,11 +38,14 @@ class Told:
 def mutant_trials(tried: Tried, told: Told) -> tuple[Trial, ...]:
     """Each mutant judged on this draw, and on as many more as a check would make, until it fails once."""
     found: dict[Mutant, bool] = {}
+    ignored: list[Trial] = []
     names: list[Mutant] = ["zeros", "passthrough", "tail", *told.still_open(tried.held.name)]
     tries = max(1, min(MOST_TRIES, COMPARED // len(tried.task.distributions)))
     for turn in range(tries):
         draw = tried if turn == 0 else Tried(tried.task, tried.held, tried.distribution)
         answers = _Answers(draw)
+        if turn == 0:
+            ignored = ignored_trials(draw, answers.other_draw, told.reactions)
         alive: list[Mutant] = [name for name in names if turn == 0 or found.get(name)]
         for name in alive:
             judged = answers.passes(name)
@@ -49,10 +54,11 @@ def mutant_trials(tried: Tried, told: Told) -> tuple[Trial, ...]:
     for name in DEAR:
         if found.get(name) is False:
             told.times[name] = told.times.get(name, 0) + 1
-    return tuple(
+    trials = [
         Trial(mutant=name, workload=tried.held.name, distribution=tried.distribution, passes=passes)
         for name, passes in found.items()
-    )
+    ]
+    return (*trials, *ignored)
 
 
 class _Answers:
@@ -60,7 +66,7 @@ class _Answers:
 
     def __init__(self, draw: Tried) -> None:
         self._draw = draw
-        self._other: dict[str, Any] | None = None
+        self._other: Tried | None = None
 
     def passes(self, name: Mutant) -> bool | None:
         """Whether it passes as right; None where there is no such answer."""
@@ -81,13 +87,17 @@ class _Answers:
             return self._passed_through()
         return self._of_variant(name, tensors)
 
+    def other_draw(self) -> Tried:
+        """Other inputs of the kind, and the answer to them."""
+        if self._other is None:
+            draw = self._draw
+            self._other = Tried(draw.task, draw.held, draw.distribution)
+        return self._other
+
     @property
     def other(self) -> dict[str, Any]:
         """The answer to other inputs of the kind, by path."""
-        if self._other is None:
-            draw = self._draw
-            self._other = dict(leaves(Tried(draw.task, draw.held, draw.distribution).expected))
-        return self._other
+        return dict(leaves(self.other_draw().expected))
 
     def _judge(self, answer: Callable[[str, Any], Any]) -> bool:
         return judge_values(self._draw.question(), self._draw.drawn.arguments, answer)

@@ -167,6 +167,19 @@ class ProfileCalls(Frozen):
     seed: int
 
 
+class WaitForDevice(Frozen):
+    """Before the next answer is handed over, wait for all streams of the device; that one alone."""
+
+    op: Literal["wait"] = "wait"
+
+
+class Watch(Frozen):
+    """Call `forward` once and note with what it computes."""
+
+    op: Literal["watch"] = "watch"
+    seed: int
+
+
 class TraceWorkload(Frozen):
     """Build `ModelNew` and call `forward` on fake tensors of one workload; Triton kernels compile on the way."""
 
@@ -189,7 +202,9 @@ class BuildLaunchers(Frozen):
     op: Literal["launchers"] = "launchers"
 
 
-Question: TypeAlias = Load | Construct | Lend | Forget | Run | ProfileCalls | TraceWorkload | BuildLaunchers
+Question: TypeAlias = (
+    Load | Construct | Lend | Forget | Run | ProfileCalls | WaitForDevice | Watch | TraceWorkload | BuildLaunchers
+)
 
 
 class Done(Frozen):
@@ -245,6 +260,15 @@ class Profiled(Frozen):
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)] = Field(max_length=20)
     note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
     """Why there are no operators."""
+
+
+class Watched(Frozen):
+    """What one call computed with. Text for the agent."""
+
+    operators: Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=40)
+    """Of torch: no memory, views or copies."""
+    precisions: Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=20)
+    """In which they computed."""
 
 
 class Raised(Frozen):

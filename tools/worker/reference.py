@@ -16,9 +16,11 @@ from kernelgate.tasks import source as task_source
 from kernelgate.tasks.model import Distribution, Override, Task, Workload
 from kernelgate.tools.kit.facts import WorkloadFacts
 from kernelgate.tools.worker import inputs, memory
+from kernelgate.tools.worker.degenerate import Normalised, is_degenerate
 from kernelgate.tools.worker.flops import FlopCount
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
+from kernelgate.tools.worker.sizing import Sizes, byte_size, main_dtype
 from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced, tensors_in
 from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
 from kernelgate.tools.worker.variants import CannotTell, Kind, Variant
@@ -27,26 +29,12 @@ SEED_BITS: Final = 62
 SHRINK_WORK_BYTES: Final = 2 << 30
 """Weights and intermediate results of a task that is made small; a size that needs more is halved again."""
 
+ENLARGED: Final = 6
+"""So many of the next larger steps are tried where the first that fits is degenerate."""
+
 
 class TaskError(Exception):
     """The task's own code failed, or its reference is none. The message is one sentence."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What one forward of a reference moves and does."""
-
-    inputs_bytes: int
-    weights_bytes: int
-    outputs_bytes: int
-    flops: int
-    dtype: torch.dtype = torch.float32
-    """Of most of the inputs and weights, among floats."""
-
-    @property
-    def call_bytes(self) -> int:
-        """Memory that a comparison needs, both processes together."""
-        return memory.call_bytes(self.inputs_bytes, self.outputs_bytes, self.weights_bytes)
 
 
 class HeldWorkload:
@@ -157,9 +145,9 @@ class HeldWorkload:
             self._variants[kind] = Variant(self.built.module, kind, self._task.precision, self.device)
         return self._variants[kind]
 
-    def draw(self, distribution: Distribution) -> Drawn:
-        """Fresh inputs under a seed from the operating system that nobody keeps; raises `TaskError`."""
-        seed = secrets.randbits(SEED_BITS)
+    def draw(self, distribution: Distribution, seed: int | None = None) -> Drawn:
+        """Fresh inputs, under a seed from the operating system where none is given; raises `TaskError`."""
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
         with _as_task_error(self.name, "get_inputs()"):
             return inputs.draw(self._code.get_inputs, seed, self.device, distribution, self._task.domains)
 
@@ -207,11 +195,6 @@ def hold(task: Task, device: str, kind: str) -> dict[str, HeldWorkload]:
         raise TaskError(f"task {task.name} has no workload for a {kind} device")
     held = [HeldWorkload(task, workload, device) for workload in chosen]
     return {w.name: w for w in sorted(held, key=lambda w: w.facts.bytes_in + w.facts.bytes_out)}
-
-
-def byte_size(value: object) -> int:
-    """Bytes of the elements of all tensors in a nested value."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
 
 
 def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -271,8 +254,14 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in ALLOCATION_TEXTS)
 
 
-def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_bytes: int, working_bytes: int) -> Sizes:
-    """Sizes of one forward; on the CPU inputs and work may take so much memory, and allocations beyond fail."""
+def _measured(
+    code: types.ModuleType, weight_seed: int, device: str, inputs_bytes: int, working_bytes: int, looked_at: int = 0
+) -> Sizes:
+    """Sizes of one forward; on the CPU inputs and work may take so much memory, and allocations beyond fail.
+
+    Where inputs and outputs take `looked_at` bytes at most, a second forward tells whether they are degenerate.
+    """
+    normalised = Normalised()
     with torch.no_grad(), inputs.seeded(weight_seed):
         with _bound(device, inputs_bytes), torch.device(device):
             arguments = code.get_inputs()
@@ -286,20 +275,17 @@ def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_byte
             weights = byte_size([*module.parameters(), *module.buffers()])
             arguments = inputs.on_device(arguments, device)
             positional, named = call_arguments(arguments)
-            answer = module(*positional, **named)
+            with normalised:
+                answer = module(*positional, **named)
+        degenerate = False
+        if byte_size(arguments) + byte_size(answer) <= looked_at:
+            with torch.device(device):
+                positional, named = call_arguments(inputs.on_device(code.get_inputs(), device))
+            degenerate = is_degenerate(normalised, answer, module(*positional, **named))
     if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
         raise TaskError("the reference returns neither a tensor nor a number")
-    dtype = _main_dtype([*tensors_in(arguments), *module.parameters()])
-    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype)
-
-
-def _main_dtype(tensors: list[torch.Tensor]) -> torch.dtype:
-    """The float dtype with the most elements; float32 where there is none."""
-    elements: dict[torch.dtype, int] = {}
-    for tensor in tensors:
-        if tensor.dtype.is_floating_point:
-            elements[tensor.dtype] = elements.get(tensor.dtype, 0) + tensor.numel()
-    return max(elements, key=lambda dtype: elements[dtype], default=torch.float32)
+    dtype = main_dtype([*tensors_in(arguments), *module.parameters()])
+    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype, degenerate)
 
 
 def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[None]:
@@ -312,24 +298,57 @@ def _smallest_that_fits(
     """The first shrink step that works and fits; raises `TaskError`, or `DoesNotFit` with the bytes needed."""
     smallest = 0
     failure = ""
+    larger: list[dict[str, Override]] = []
     unmade: dict[str, Override] | None = None
     for overrides in task_source.shrink_steps(task.source):
-        try:
-            code = _executed(task, workload, overrides)
-            sizes = _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES)
-        except BaseException as error:  # noqa: BLE001  a step may break the task's own arithmetic; a later one may not
-            failure = f"{type(error).__name__}: {error}"
-            if isinstance(error, MemoryError | RuntimeError) and _is_out_of_memory(error):
+        tried = _tried_size(task, workload, overrides, limit, device)
+        if isinstance(tried, BaseException):
+            failure = f"{type(tried).__name__}: {tried}"
+            if isinstance(tried, MemoryError | RuntimeError) and _is_out_of_memory(tried):
                 unmade = overrides
+            larger.append(overrides)
             continue
+        code, sizes = tried
         smallest = sizes.inputs_bytes + sizes.outputs_bytes
         if smallest <= limit:
-            return code, sizes, overrides
+            better = _not_degenerate(task, workload, larger, limit, device) if sizes.degenerate else None
+            return better or (code, sizes, overrides)
+        larger.append(overrides)
     if smallest == 0 and unmade is not None:
         smallest = _bytes_unmade(task, workload, unmade, device)
     if smallest <= limit:
         raise TaskError(f"no size of task {task.name} runs: {failure}")
     raise memory.DoesNotFit(f"the smallest size of task {task.name}", smallest, limit)
+
+
+def _tried_size(
+    task: Task, workload: str, overrides: dict[str, Override], limit: int, device: str
+) -> tuple[types.ModuleType, Sizes] | BaseException:
+    """A shrink step executed and measured, or what its code raised: it may break the task's own arithmetic."""
+    try:
+        code = _executed(task, workload, overrides)
+        return code, _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES, limit)
+    except BaseException as error:  # noqa: BLE001  a reference may raise what it likes; another step may work
+        return error
+
+
+def _not_degenerate(
+    task: Task, workload: str, larger: list[dict[str, Override]], limit: int, device: str
+) -> tuple[types.ModuleType, Sizes, dict[str, Override]] | None:
+    """A size at which the answer still has what it is made of, by other halvings within the limit, or the next larger.
+
+    None where there is none: then all sizes are alike, and the task is judged as it is.
+    """
+    most = max(limit, task_source.SMALL_LIMIT_BYTES)
+    even = [(step, limit) for step in task_source.even_steps(task.source)]
+    for overrides, allowed in (*even, *((step, most) for step in larger[: -ENLARGED - 1 : -1])):
+        tried = _tried_size(task, workload, overrides, allowed, device)
+        if isinstance(tried, BaseException):
+            continue
+        code, sizes = tried
+        if sizes.inputs_bytes + sizes.outputs_bytes <= allowed and not sizes.degenerate:
+            return code, sizes, overrides
+    return None
 
 
 def _bytes_unmade(task: Task, workload: str, overrides: dict[str, Override], device: str) -> int:

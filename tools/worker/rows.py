@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from kernelgate.tasks.model import HIDDEN_DISTRIBUTION, Distribution, Task
@@ -11,6 +11,7 @@ from kernelgate.tools.worker.answers import Question, judge_answer, mutated
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lookout import Lookout
+from kernelgate.tools.worker.patterns import same_bits
 from kernelgate.tools.worker.pool import which_changed
 from kernelgate.tools.worker.protocol import OutputClaim, Ran
 from kernelgate.tools.worker.ready import ReadyWorkload
@@ -99,13 +100,13 @@ class TimedRow:
         entry = self._ready.pool.entries[index]
         expected = self._ready.held.expect(entry.drawn.arguments, seed)
         distribution = self._distribution if position == self._odd else USUAL
-        question = Question(self._task, self._ready.held.name, distribution, expected, held=self._ready.held, seed=seed)
-        found = judge_answer(question, entry, claims_of(ran, index))
-        if found.problem == "none":
-            return found
         others = [self._ready.pool.entries[other] for other in self._order if other != index]
-        tensors = [answer for other in others for answer in other.answers.values()]
-        return judge_answer(replace(question, previous=tensors), entry, claims_of(ran, index))
+        question = Question(
+            self._task, self._ready.held.name, distribution, expected,
+            given_before=lambda path, got: any(same_bits(got, other.answers[path]) for other in others),
+            held=self._ready.held, seed=seed,
+        )  # fmt: skip
+        return judge_answer(question, entry, claims_of(ran, index))
 
 
 @dataclass

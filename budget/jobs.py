@@ -1,8 +1,9 @@
 """Jobs: work belongs to the book, not to a request. A dead owner's jobs are lost, and their holds released."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from kernelgate.budget.errors import LedgerError, UnknownId
 from kernelgate.budget.outcomes import Swept
@@ -15,6 +16,12 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 _OPEN_HOLDS: Final = """SELECT h.seq FROM events h WHERE h.job_id = {job} AND h.kind IN ('hold', 'override')
   AND NOT EXISTS (SELECT 1 FROM events e WHERE e.hold_seq = h.seq AND e.kind IN ('settle', 'release'))
   ORDER BY h.seq"""
+_SUSPECTS: Final = f"""SELECT j.*,
+  (julianday(?) - julianday(max(j.heartbeat_utc, ifnull(j.finished_utc, '')))) * 86400 AS quiet_s
+  FROM jobs j WHERE {_ACTIVE} OR EXISTS ({_OPEN_HOLDS.format(job="j.job_id")}) ORDER BY j.number"""
+
+IsAlive: TypeAlias = Callable[[Owner, float], bool]
+"""An owner, and the seconds since its last sign of life → whether it still works."""
 
 
 class JobEnded(LedgerError):
@@ -38,7 +45,7 @@ class Jobs(Spending):
                 "candidate_id": request.candidate_id, "account_id": request.account, "tool": request.tool,
                 "arguments_sha256": request.arguments_sha256, "arguments_json": canonical_json(request.arguments),
                 "state": "queued", "owner_pid": request.owner.pid, "owner_start_s": float(request.owner.start_s),
-                "created_utc": utc, "heartbeat_utc": utc,
+                "owner_place": request.owner.place, "created_utc": utc, "heartbeat_utc": utc,
             })  # fmt: skip
             return self.job(f"j{number}"), True
 
@@ -102,21 +109,23 @@ class Jobs(Spending):
         """Say that an owner lives; returns how many active jobs it has."""
         with self.transaction() as connection:
             return connection.execute(
-                f"UPDATE jobs SET heartbeat_utc = ? WHERE owner_pid = ? AND owner_start_s = ? AND {_ACTIVE}",
-                (self._clock.utc(), owner.pid, float(owner.start_s)),
+                f"""UPDATE jobs SET heartbeat_utc = ?
+                WHERE owner_pid = ? AND owner_start_s = ? AND owner_place = ? AND {_ACTIVE}""",
+                (self._clock.utc(), owner.pid, float(owner.start_s), owner.place),
             ).rowcount
 
-    def sweep(self, is_alive: Callable[[int, float], bool]) -> Swept:
+    def sweep(self, is_alive: IsAlive) -> Swept:
         """Mark the jobs of dead owners lost and release their holds, each exactly once.
 
-        A stale heartbeat alone is not a failure: only `is_alive(pid, start_s)` decides. Holds that an ended job
-        left open (its process died between the two) are released too.
+        A stale heartbeat alone is not a failure: only `is_alive` decides. Holds that an ended job left open (its
+        process died between the two) are released too.
         """
-        suspects = self.query(
-            f"""SELECT j.job_id, j.owner_pid, j.owner_start_s FROM jobs j
-            WHERE {_ACTIVE} OR EXISTS ({_OPEN_HOLDS.format(job="j.job_id")}) ORDER BY j.number"""
-        )
-        dead = [row["job_id"] for row in suspects if not is_alive(row["owner_pid"], row["owner_start_s"])]
+        # A time that cannot be read is one that nobody wrote: then it has been quiet for ever.
+        dead = [
+            row["job_id"]
+            for row in self.query(_SUSPECTS, self._clock.utc())
+            if not is_alive(_owner_of(row), math.inf if row["quiet_s"] is None else row["quiet_s"])
+        ]
         jobs: list[str] = []
         released: list[int] = []
         for job_id in dead:
@@ -155,7 +164,11 @@ def _job_of(row: Mapping[str, Any]) -> JobRecord:
             **plain,
             "arguments": json.loads(row["arguments_json"]),
             "result": None if row["result_json"] is None else json.loads(row["result_json"]),
-            "owner": {"pid": row["owner_pid"], "start_s": row["owner_start_s"]},
+            "owner": _owner_of(row),
         },
         strict=False,
     )
+
+
+def _owner_of(row: Mapping[str, Any]) -> Owner:
+    return Owner(pid=row["owner_pid"], start_s=row["owner_start_s"], place=row["owner_place"])

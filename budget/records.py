@@ -291,6 +291,8 @@ class Owner(Record):
     pid: int = Field(gt=0)
     start_s: float
     """When the process started, as the host counts it."""
+    place: str = ""
+    """Where that number means this process: the boot and the pid namespace. Empty where that is not known."""
 
 
 class JobRequest(Record):

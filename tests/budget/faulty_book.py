@@ -267,7 +267,7 @@ class FaultyBook(RuleBasedStateMachine):
         died = False
         with contextlib.suppress(LedgerError):
             try:
-                process.ledger.sweep(lambda pid, start_s: int(start_s) in living)
+                process.ledger.sweep(lambda owner, quiet_s: int(owner.start_s) in living)
             except Died:
                 died = True
         process.meet(None)

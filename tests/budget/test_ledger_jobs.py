@@ -8,7 +8,7 @@ from kernelgate.budget.model import Amount, Rung
 from kernelgate.budget.records import JobRequest, Owner
 
 
-def nobody(pid: int, start_s: float) -> bool:
+def nobody(owner: Owner, quiet_s: float) -> bool:
     return False
 
 
@@ -41,20 +41,21 @@ def test_a_sweep_loses_the_jobs_of_dead_owners_and_releases_their_holds_once(boo
     alive = book.job(Owner(pid=7, start_s=7.0))
     dead_hold = book.hold(candidate, Rung.check, cpu_s=5.0)
     live_hold = book.hold(candidate, Rung.check, cpu_s=2.0, job_id=alive.job_id)
-    swept = book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (7, 7.0))
+    swept = book.ledger.sweep(lambda owner, quiet_s: (owner.pid, owner.start_s) == (7, 7.0))
     assert swept.jobs == (book.job_record.job_id,)
     assert swept.released == (dead_hold.hold_seq,)
     assert book.ledger.open_holds("r1") == (live_hold.hold_seq,)
     assert book.ledger.purse("r1").open.device_s == 2.0
     (reason,) = book.ledger.query("SELECT reason FROM events WHERE kind = 'release'")
     assert reason["reason"].startswith("owner_lost")
-    again = book.ledger.sweep(lambda pid, start_s: pid == 7)
+    again = book.ledger.sweep(lambda owner, quiet_s: owner.pid == 7)
     assert (again.jobs, again.released) == ((), ())
     assert audit(book.path).ok
 
 
 def test_a_process_id_that_was_used_again_does_not_keep_a_job_alive(book: Scenario) -> None:
-    assert book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (OWNER.pid, OWNER.start_s + 1)).jobs
+    later = OWNER.model_copy(update={"start_s": OWNER.start_s + 1})
+    assert book.ledger.sweep(lambda owner, quiet_s: owner == later).jobs
 
 
 def test_a_hold_left_open_by_an_ended_job_is_released_too(book: Scenario) -> None:

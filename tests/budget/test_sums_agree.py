@@ -113,7 +113,7 @@ class Sums(RuleBasedStateMachine):
     def crash(self) -> None:
         self.book.ledger.close()
         self.book.ledger = Ledger.open(self.book.path)
-        self.book.ledger.sweep(lambda pid, start_s: False)
+        self.book.ledger.sweep(lambda owner, quiet_s: False)
         self.open.clear()
         self.book.job_record = self.book.job()
 

@@ -43,8 +43,8 @@ class Owners:
     def this_process(self) -> Owner:
         return Owner(pid=self.of_thread[threading.get_ident()], start_s=1.0)
 
-    def is_alive(self, pid: int, start_s: float) -> bool:
-        return pid in self.living
+    def is_alive(self, owner: Owner, quiet_s: float) -> bool:
+        return owner.pid in self.living
 
 
 class FaultyServer:

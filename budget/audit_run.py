@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
-from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
+from kernelgate.budget.audit_booking import says_estimate, wrong_after_release, wrong_booking, wrong_grant
 from kernelgate.budget.audit_refusals import untrue
 from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, reason_of
 from kernelgate.budget.history import Fold, Timing
@@ -107,7 +107,7 @@ class RunAudit:
         """Holds that have ended, eight bytes each; looked into only where something is wrong."""
         self._last_end: _End | None = None
         self._unbooked: dict[int, int] = {}
-        """Hold → settle that measured more than it, until the overrun comes."""
+        """Hold → its end with more than it paid for, until the overrun comes."""
         self._passed: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         """Rung → candidate → environments in which the latest verdict passed."""
         self._places: dict[frozenset[str], frozenset[str]] = {}
@@ -201,9 +201,7 @@ class RunAudit:
         self._last_end = _End(event, hold.amounts)
         self._add(self._open, hold.rung, hold.amounts, -1)
         if kind == "release":
-            self._forget_overlap(event)
-            if amounts != hold.amounts:
-                wrong.append(f"The release {seq} does not return what hold {hold_seq} held.")
+            self._release(event, amounts, hold, wrong)
             return
         self._add(self._settled, hold.rung, amounts, 1)
         if event.overrun_s > 0:
@@ -213,6 +211,13 @@ class RunAudit:
         if result is not None and event.reason != result.verdict:
             wrong.append(f"The settle {seq} says {event.reason}, and its result {result.verdict}.")
         _charge_is_fair(event, amounts, hold.amounts, wrong)
+
+    def _release(self, event: EventRow, amounts: _Amounts, hold: _Hold, wrong: list[str]) -> None:
+        self._forget_overlap(event)
+        if says_estimate(event):
+            self._unbooked[event.hold_seq] = event.seq
+        if amounts != hold.amounts:
+            wrong.append(f"The release {event.seq} does not return what hold {event.hold_seq} held.")
 
     def _overrun(self, event: EventRow, wrong: list[str]) -> None:
         """What the house pays stands right behind the end of a hold; behind a settle it is what the hold lacked."""
@@ -224,6 +229,8 @@ class RunAudit:
         if event.account_id != HOUSE:
             wrong.append(f"The overrun {seq} is booked on {event.account_id}, not on the house.")
         settle = end.event
+        if settle.kind == "release":
+            wrong.extend(wrong_after_release(event, settle))
         if settle.kind == "settle" and _differ(event.gpu_s + event.cpu_s, settle.overrun_s):
             wrong.append(f"The overrun {seq} is not what settle {settle.seq} measured above its hold.")
         if settle.kind == "settle" and event.work_s > 0 and _differ(settle.work_s, end.held.work_s):
@@ -234,7 +241,7 @@ class RunAudit:
         if not self._granted_seen:
             yield None, f"Run {self._run['run_id']} has no grant."
         for seq in self._unbooked.values():
-            yield seq, f"What settle {seq} measured above its hold is not booked on the house."
+            yield seq, f"What event {seq} says was used above its hold is not booked on the house."
 
     def _result(self, event: EventRow, result: ResultRow | None, replayed: Replayed | None, wrong: list[str]) -> None:
         if result is None:

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from kernelgate.budget.errors import LedgerError, UnknownId
+from kernelgate.budget.model import ESTIMATED
 from kernelgate.budget.outcomes import Swept
-from kernelgate.budget.records import JobRecord, JobRequest, Json, Owner
+from kernelgate.budget.records import InUse, JobRecord, JobRequest, Json, Owner
 from kernelgate.budget.rows import insert
 from kernelgate.budget.spending import Spending
 from kernelgate.tasks.model import canonical_json
@@ -105,9 +106,17 @@ class Jobs(Spending):
         """
         return self._end(job_id, "cancelled", result)
 
-    def heartbeat(self, owner: Owner) -> int:
-        """Say that an owner lives; returns how many active jobs it has."""
-        with self.transaction() as connection:
+    def heartbeat(self, owner: Owner, in_use: Sequence[InUse] = ()) -> int:
+        """Say that an owner lives, and what its jobs have used so far; returns how many active jobs it has.
+
+        It waits for no disk: a heartbeat that a power cut takes away is one that came too late.
+        """
+        with self.transaction(durable=False) as connection:
+            for used in in_use:
+                connection.execute(
+                    f"UPDATE jobs SET used_hold_seq = ?, used_device_s = ? WHERE job_id = ? AND {_ACTIVE}",
+                    (used.hold_seq, round(used.device_s, 9), used.job_id),
+                )
             return connection.execute(
                 f"""UPDATE jobs SET heartbeat_utc = ?
                 WHERE owner_pid = ? AND owner_start_s = ? AND owner_place = ? AND {_ACTIVE}""",
@@ -117,6 +126,7 @@ class Jobs(Spending):
     def sweep(self, is_alive: IsAlive) -> Swept:
         """Mark the jobs of dead owners lost and release their holds, each exactly once.
 
+        What a hold had used of the device by the last heartbeat is booked on the house, as the estimate that it is.
         A stale heartbeat alone is not a failure: only `is_alive` decides. Holds that an ended job left open (its
         process died between the two) are released too.
         """
@@ -136,9 +146,17 @@ class Jobs(Spending):
                 ).rowcount
                 jobs.extend([job_id] * lost)
                 for row in self.query(_OPEN_HOLDS.format(job="?"), job_id):
-                    self.release(row["seq"], "owner_lost", f"the process that worked on {job_id} is gone")
+                    self._release_lost(job_id, row["seq"])
                     released.append(row["seq"])
         return Swept(jobs=tuple(jobs), released=tuple(released))
+
+    def _release_lost(self, job_id: str, hold_seq: int) -> None:
+        used = self._row("SELECT used_device_s FROM jobs WHERE job_id = ? AND used_hold_seq = ?", job_id, hold_seq)
+        used_s = 0.0 if used is None else float(used["used_device_s"])
+        why = f"the process that worked on {job_id} is gone"
+        if used_s > 0:
+            why += ESTIMATED.format(used_s)
+        self.release(hold_seq, "owner_lost", why, house_s=used_s)
 
     def _active(self, job_id: str) -> JobRecord:
         job = self.job(job_id)

@@ -295,6 +295,14 @@ class Owner(Record):
     """Where that number means this process: the boot and the pid namespace. Empty where that is not known."""
 
 
+class InUse(Record):
+    """What a job has used of a device under the hold in hand: told with each heartbeat, in case it is the last."""
+
+    job_id: JobId
+    hold_seq: int
+    device_s: float = Field(ge=0)
+
+
 class JobRequest(Record):
     """Work that somebody asked for."""
 

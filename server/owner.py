@@ -14,8 +14,8 @@ from kernelgate.budget.records import Owner
 ENDED: Final = ("Z", "X")
 """States of a process that has ended and that its parent has not asked for yet: it does nothing any more."""
 QUIET_LIMIT_S: Final = 300.0
-"""An owner from elsewhere without a heartbeat for so long is dead: ten heartbeats, more than a ledger locked for
-a minute or a host that is short of everything delays one. Clocks must agree within that."""
+"""An owner from elsewhere without a heartbeat for so long is dead: ten times the longest pause between two, more than
+a ledger locked for a minute or a busy host delays one. Clocks must agree within that."""
 
 
 def start_time_s(pid: int) -> float | None:

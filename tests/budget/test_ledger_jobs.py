@@ -4,8 +4,8 @@ from book_scenario import ACCOUNT, OWNER, Scenario, result_input
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import UnknownId
 from kernelgate.budget.jobs import JobEnded
-from kernelgate.budget.model import Amount, Rung
-from kernelgate.budget.records import JobRequest, Owner
+from kernelgate.budget.model import HOUSE, Amount, Rung
+from kernelgate.budget.records import InUse, JobRequest, Owner
 
 
 def nobody(owner: Owner, quiet_s: float) -> bool:
@@ -77,3 +77,37 @@ def test_a_heartbeat_reaches_the_active_jobs_of_its_owner(book: Scenario) -> Non
     book.job(Owner(pid=7, start_s=7.0))
     assert book.ledger.heartbeat(OWNER) == 1
     assert book.ledger.job(book.job_record.job_id).heartbeat_utc > book.job_record.heartbeat_utc
+
+
+def test_what_a_lost_owner_had_used_of_the_device_is_the_houses_and_says_that_it_is_estimated(book: Scenario) -> None:
+    job_id, candidate = book.job_record.job_id, book.climb(Rung.compile)
+    hold = book.hold(candidate, Rung.check, cpu_s=5.0)
+    for device_s in (2.5, 4.25):
+        book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=hold.hold_seq, device_s=device_s)])
+    charged = book.ledger.purse("r1").settled
+    assert book.ledger.sweep(nobody).released == (hold.hold_seq,)
+    purse = book.ledger.purse("r1")
+    assert (purse.settled, purse.open.device_s) == (charged, 0.0)
+    release, overrun = book.ledger.query("SELECT * FROM events WHERE hold_seq = ? ORDER BY seq", hold.hold_seq)
+    assert (overrun["kind"], overrun["account_id"], overrun["cpu_s"], overrun["work_s"]) == (
+        "overrun",
+        HOUSE,
+        4.25,
+        0.0,
+    )
+    assert release["reason"] == overrun["reason"]
+    assert overrun["reason"].startswith("owner_lost: ")
+    assert overrun["reason"].endswith("; estimated: 4.250 s of the device by its last heartbeat")
+    (house,) = book.ledger.query("SELECT * FROM cost_per_account WHERE account_id = ?", HOUSE)
+    assert (house["overruns_device_s"], house["lost_device_s"], house["all_device_s"]) == (4.25, 4.25, 4.25)
+    assert audit(book.path).ok
+
+
+def test_what_was_used_under_a_hold_that_has_ended_is_not_booked_again_for_the_next_one(book: Scenario) -> None:
+    job_id, candidate = book.job_record.job_id, book.climb(Rung.compile)
+    first = book.hold(candidate, Rung.check)
+    book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=first.hold_seq, device_s=0.5)])
+    book.ledger.settle(first.hold_seq, Amount(calls=1, cpu_s=0.5), result_input(Rung.check))
+    book.hold(candidate, Rung.quick)
+    book.ledger.sweep(nobody)
+    assert book.ledger.query("SELECT seq FROM events WHERE kind = 'overrun'") == []

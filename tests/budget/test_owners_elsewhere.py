@@ -14,7 +14,7 @@ from faults import JumpyClock
 from kernelgate.budget.model import Rung
 from kernelgate.budget.records import JobRequest, Owner
 from kernelgate.server.owner import QUIET_LIMIT_S, is_alive, start_time_s, this_process
-from kernelgate.server.services import SWEEP_EVERY_S
+from kernelgate.server.watch import SWEEP_EVERY_S
 
 ELSEWHERE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 WORKS = """

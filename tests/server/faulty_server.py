@@ -135,6 +135,7 @@ def processes(owners: Owners) -> Iterator[None]:
     """Servers of this test are told apart by their threads."""
     with (
         mock.patch("kernelgate.server.services.this_process", owners.this_process),
-        mock.patch("kernelgate.server.services.is_alive", owners.is_alive),
+        mock.patch("kernelgate.server.watch.this_process", owners.this_process),
+        mock.patch("kernelgate.server.watch.is_alive", owners.is_alive),
     ):
         yield

@@ -77,6 +77,18 @@ class Jobs(Spending):
         rows = self.query(f"SELECT * FROM jobs WHERE run_id = ? {where} ORDER BY number DESC LIMIT ?", run_id, limit)
         return tuple(_job_of(row) for row in rows)
 
+    def tell_lost(self, run_id: str, most: int) -> tuple[tuple[str, ...], int]:
+        """The lost jobs of a run that were not told yet, newest first, and how many there are beside those.
+
+        All of them count as told from now on: the next time only what was lost since is named.
+        """
+        untold = "run_id = ? AND state = 'lost' AND loss_told = 0"
+        with self.transaction() as connection:
+            rows = self.query(f"SELECT job_id FROM jobs WHERE {untold} ORDER BY number DESC", run_id)
+            connection.execute(f"UPDATE jobs SET loss_told = 1 WHERE {untold}", (run_id,))
+        job_ids = tuple(row["job_id"] for row in rows)
+        return job_ids[:most], len(job_ids[most:])
+
     def start_job(self, job_id: str) -> JobRecord:
         """From queued to running.
 

@@ -111,3 +111,15 @@ def test_what_was_used_under_a_hold_that_has_ended_is_not_booked_again_for_the_n
     book.hold(candidate, Rung.quick)
     book.ledger.sweep(nobody)
     assert book.ledger.query("SELECT seq FROM events WHERE kind = 'overrun'") == []
+
+
+def test_each_lost_job_is_told_once_the_newest_first_and_the_rest_is_counted(book: Scenario) -> None:
+    book.ledger.cancel_job(book.job_record.job_id)
+    jobs = [book.job().job_id for _ in range(5)]
+    assert book.ledger.tell_lost("r1", 3) == ((), 0)
+    book.ledger.sweep(nobody)
+    assert book.ledger.tell_lost("r1", 3) == (tuple(jobs[:1:-1]), 2)
+    assert book.ledger.tell_lost("r1", 3) == ((), 0)
+    latest = book.job().job_id
+    book.ledger.sweep(nobody)
+    assert book.ledger.tell_lost("r1", 3) == ((latest,), 0)

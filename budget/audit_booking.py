@@ -8,14 +8,15 @@ from kernelgate.budget.model import ESTIMATED, HOUSE, Budget, ReleaseReason
 
 _LOST: Final[ReleaseReason] = "owner_lost"
 _ESTIMATE: Final = ESTIMATED.partition("{")[0]
-_STILL: Final = ("refuse", "note", "close")
+STILL: Final = ("refuse", "note", "close")
+"""Kinds that move nothing."""
 
 
 def wrong_booking(event: EventRow, account_id: str) -> Iterator[str]:
     """An event is its run's account's, but what the house pays; and only some kinds move anything."""
     if event.kind != "overrun" and event.account_id != account_id:
         yield f"The {event.kind} {event.seq} is booked on {event.account_id}, which is not the run's account."
-    if event.kind in _STILL and _moves(event):
+    if event.kind in STILL and _moves(event):
         yield f"The {event.kind} {event.seq} carries amounts, and nothing may move."
 
 

@@ -25,6 +25,11 @@ SELECT r.account_id, r.rule, r.parameters_json,
   (SELECT min(device_s_cap) FROM accounts a WHERE a.account_id IN (?, '{ALL_ACCOUNTS}'))
 FROM runs r WHERE r.run_id = ?"""
 
+_TAKEN: Final = """
+SELECT ifnull(sum(CASE account_id WHEN ? THEN device_s ELSE 0.0 END), 0.0), ifnull(sum(device_s), 0.0)
+FROM (SELECT account_id, open_device_s + settled_device_s AS device_s FROM balance)"""
+"""What all runs of an account have taken of a device, and those of all accounts: one walk, while others wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Door:
@@ -143,16 +148,16 @@ class Admission(Runs):
 
     def _account_s_left(self, account: str) -> float | None:
         """Device seconds left under the cap of an account and that of all together; None where neither is capped."""
-        rows = self.query(
-            """SELECT device_s_cap - (
-                SELECT ifnull(sum(open_device_s + settled_device_s), 0.0) FROM balance b
-                WHERE a.account_id IN (b.account_id, ?)
-            ) AS left_s FROM accounts a WHERE a.account_id IN (?, ?) AND device_s_cap NOT NULL""",
-            ALL_ACCOUNTS,
+        caps = self.query(
+            "SELECT account_id, device_s_cap FROM accounts WHERE account_id IN (?, ?) AND device_s_cap NOT NULL",
             account,
             ALL_ACCOUNTS,
         )
-        return max(0.0, min(float(row["left_s"]) for row in rows)) if rows else None
+        if not caps:
+            return None
+        own_s, all_s = self._tuple(_TAKEN, account) or (0.0, 0.0)
+        taken_s = {account: own_s, ALL_ACCOUNTS: all_s}
+        return max(0.0, min(float(row["device_s_cap"] - taken_s[row["account_id"]]) for row in caps))
 
     def _decide(self, door: _Door, request: AdmitRequest) -> Decision | None:
         if request.rung not in GUARDED:

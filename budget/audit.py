@@ -202,8 +202,8 @@ class _Auditor:
         """One walk over the events, with the results beside it in the same order: does it say what is right?"""
         results = ResultStream(self._connection, ResultRow._fields, self._run)
         n = 0
-        for row in self._connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM events ORDER BY seq"):
-            event = EventRow._make(row)
+        rows = self._connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM events ORDER BY seq")
+        for event in map(EventRow._make, rows):
             n += 1
             found = results.at(event.seq)
             self._one_event(event, None if found is None else ResultRow._make(found))

@@ -4,6 +4,8 @@ One walk of its own, beside that over the invariants: in a long book another pro
 """
 
 import sqlite3
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -16,13 +18,12 @@ from kernelgate.budget.records import Head
 from kernelgate.budget.rows import PAID_TABLES, PaidRows
 from kernelgate.budget.triggers import GENESIS_HASH
 
-_LEADING: Final = 8
 _SEQ_AT: Final = HASHED_COLUMNS.index("seq")
+_NAMING: Final = itemgetter(*map(HASHED_COLUMNS.index, ("seq", "run_id", "rows_sha256", "kind", "rung", "reason")))
 NOT_UTF8: Final = "\0 not UTF-8: "
 _NEAR: Final = 50
 """So far from its place an event is looked for."""
-_EVENTS: Final = f"""SELECT seq, prev_hash, hash, run_id, rows_sha256, kind, rung, reason, {", ".join(HASHED_COLUMNS)}
-FROM events WHERE seq <= ? ORDER BY seq"""
+_EVENTS: Final = f"SELECT {', '.join(HASHED_COLUMNS)}, prev_hash, hash FROM events WHERE seq <= ? ORDER BY seq"
 
 
 class Walked(NamedTuple):
@@ -79,12 +80,12 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
     prev_hash, seq = GENESIS_HASH, 0
     if head is not None and head.seq == 0 and head.hash != GENESIS_HASH:
         wrong.append(Wrong("head", "The head that was kept is of event 0, and no book begins with its hash.", 0))
-    for row in connection.execute(_EVENTS, (last_seq,)):
-        found_seq, found_prev_hash, found_hash, run_id, rows_sha256, kind, rung, reason = row[:_LEADING]
+    for *cells, found_prev_hash, found_hash in connection.execute(_EVENTS, (last_seq,)):
+        found_seq, run_id, rows_sha256, kind, rung, reason = _NAMING(cells)
         if found_seq != seq + 1:
             wrong.append(Wrong("chain", f"Event {seq + 1} is missing.", found_seq))
         seq = found_seq
-        if (broken := _link(seq, found_prev_hash, found_hash, row[_LEADING:], prev_hash)) is not None:
+        if (broken := _link(seq, found_prev_hash, found_hash, cells, prev_hash)) is not None:
             wrong.append(Wrong("chain", broken, seq))
         prev_hash = found_hash
         if head is not None and head.seq == seq and head.hash != prev_hash:
@@ -93,7 +94,7 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
         digest, result = None, results.at(seq)
         if result is not None:
             result_id = result[result_id_at]
-            among = ["results", *(table for table, ids in having if result_id in ids)]
+            among = ["results", *[table for table, ids in having if result_id in ids]]
             digest = paid.digest(result_id, among, result)
         named = None if result is not None else named_by(kind, run_id, rung, reason, rows_sha256)
         if named is not None:
@@ -109,7 +110,7 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
     return Walked(wrong, recorded.not_covered())
 
 
-def _link(seq: int, own_prev_hash: str, own_hash: str, cells: tuple[Any, ...], prev_hash: str) -> str | None:
+def _link(seq: int, own_prev_hash: str, own_hash: str, cells: Sequence[Any], prev_hash: str) -> str | None:
     """What is wrong with an event as a link of the chain, if anything is."""
     try:
         if own_prev_hash != prev_hash or own_hash != event_hash(prev_hash, cells):
@@ -119,7 +120,7 @@ def _link(seq: int, own_prev_hash: str, own_hash: str, cells: tuple[Any, ...], p
     return None
 
 
-def _broken(seq: int, own_prev_hash: str, own_hash: str, cells: tuple[Any, ...], prev_hash: str) -> str:
+def _broken(seq: int, own_prev_hash: str, own_hash: str, cells: Sequence[Any], prev_hash: str) -> str:
     """What was done to an event whose hash is not that of its content and its predecessor."""
     if own_hash == event_hash(own_prev_hash, cells):
         return f"Event {seq} does not have the hash of its predecessor: what stood before it was changed or taken out."

@@ -1,6 +1,7 @@
 """Results as an audit walks over them, beside their events: tuples, in one pass, whatever the book's size."""
 
 import sqlite3
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from kernelgate.budget.errors import one_line
@@ -80,24 +81,22 @@ class ResultStream:
         where, values = ("", ()) if run is None else ("WHERE r.run_id = ?", (run,))
         joined = "LEFT JOIN candidates c ON c.candidate_id = r.candidate_id" if CANDIDATE in columns else ""
         cells = ", ".join(CANDIDATE_CELL if name == CANDIDATE else f"r.{name}" for name in columns)
-        self._rows = connection.execute(
-            f"SELECT r.event_seq, r.result_id, r.run_id, {cells} FROM results r {joined} {where} ORDER BY r.event_seq",
-            values,
-        )
-        self._next = self._rows.fetchone()
+        self._rows = connection.execute(f"SELECT {cells} FROM results r {joined} {where} ORDER BY r.event_seq", values)
+        self._seq_at = columns.index("event_seq")
+        self._named = itemgetter(columns.index("result_id"), columns.index("run_id"))
+        self._next: tuple[Any, ...] | None = self._rows.fetchone()
         self._strays: list[tuple[int, str]] = []
 
     def at(self, seq: int) -> tuple[Any, ...] | None:
         """The cells of the result of this event; results of earlier numbers belong to none."""
-        while (row := self._next) is not None and row[0] <= seq:
+        while (row := self._next) is not None and row[self._seq_at] <= seq:
             self._next = self._rows.fetchone()
-            if row[0] == seq:
-                cells: tuple[Any, ...] = row[3:]
-                return cells
-            self._strays.append(row[1:3])
+            if row[self._seq_at] == seq:
+                return row
+            self._strays.append(self._named(row))
         return None
 
     def strays(self) -> list[tuple[int, str]]:
         """Number and run of the results whose event does not exist, after the last event."""
         rest = [] if self._next is None else [self._next, *self._rows]
-        return [*self._strays, *(row[1:3] for row in rest)]
+        return [*self._strays, *map(self._named, rest)]

@@ -5,11 +5,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_args
 
 from kernelgate.budget.admission import GUARDED, rungs_below
-from kernelgate.budget.audit_booking import wrong_booking, wrong_grant
+from kernelgate.budget.audit_booking import STILL, says_estimate, wrong_after_release, wrong_booking, wrong_grant
 from kernelgate.budget.audit_refusals import untrue
 from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, reason_of
 from kernelgate.budget.history import Fold, Timing
@@ -25,7 +25,7 @@ from kernelgate.budget.model import (
     UnjudgedReason,
     Verdict,
 )
-from kernelgate.budget.purse import granted_text, joined_purse
+from kernelgate.budget.purse import granted_text, joined_purse, spent_text
 from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
@@ -44,8 +44,10 @@ class _Amounts(NamedTuple):
 
 _NOWHERE: Final = frozenset[str]()
 _NAMES: Final = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "cpu_s", "work_s", "overrun_s")
-_SHARED: Final = attrgetter(*_NAMES)
+_SHARED_OF_EVENT: Final = itemgetter(*map(EventRow._fields.index, _NAMES))
+_SHARED_OF_RESULT: Final = itemgetter(*map(ResultRow._fields.index, _NAMES))
 _BELOW: Final = {rung.value: tuple(step.value for step in rungs_below(rung)) for rung in Rung}
+_PASSING: Final = {rung.value: verdicts for rung, verdicts in PASSING.items()}
 _CALLS_OF: Final = {rung.value: f"{rung.value}_calls" for rung in Rung}
 _MOVED_BY: Final = {rung: (calls, "override_calls", "device_s", "work_s") for rung, calls in _CALLS_OF.items()}
 _TIMED: Final = (Rung.quick.value, Rung.precise.value)
@@ -65,8 +67,7 @@ class _Hold:
     extended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(NamedTuple):
     """The last settle or release, and the hold that it ended: what the house pays stands right behind it."""
 
     event: EventRow
@@ -87,6 +88,7 @@ class RunAudit:
     def __init__(self, run: Mapping[str, Any], rules: Rules) -> None:
         self._run = run
         self._rules = rules
+        self._account_id = run["account_id"]
         self._parameters = json.loads(run["parameters_json"])
         self._budget = Budget.model_validate_json(run["budget_json"])
         self._granted: dict[str, float] = {
@@ -101,13 +103,14 @@ class RunAudit:
         self._granted_text = granted_text(self._budget)
         self._open: dict[str, float] = Spent().model_dump()
         self._settled: dict[str, float] = Spent().model_dump()
-        self._text = joined_purse(self._granted_text, self._open, self._settled)
+        self._settled_text = spent_text(self._settled)
+        self._text = joined_purse(self._granted_text, spent_text(self._open), self._settled_text)
         self._holds: dict[int, _Hold] = {}
         self._ended = array("q")
         """Holds that have ended, eight bytes each; looked into only where something is wrong."""
         self._last_end: _End | None = None
         self._unbooked: dict[int, int] = {}
-        """Hold → settle that measured more than it, until the overrun comes."""
+        """Hold → its end with more than it paid for, until the overrun comes."""
         self._passed: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         """Rung → candidate → environments in which the latest verdict passed."""
         self._places: dict[frozenset[str], frozenset[str]] = {}
@@ -134,7 +137,8 @@ class RunAudit:
 
     def _move(self, event: EventRow, result: ResultRow | None, _replayed: Replayed | None, wrong: list[str]) -> None:
         kind = event.kind
-        wrong.extend(wrong_booking(event, self._run["account_id"]))
+        if event.account_id != self._account_id or kind in STILL:
+            wrong.extend(wrong_booking(event, self._account_id))
         if kind == "grant":
             self._granted_seen = True
             wrong.extend(wrong_grant(event, self._run, self._budget))
@@ -201,9 +205,7 @@ class RunAudit:
         self._last_end = _End(event, hold.amounts)
         self._add(self._open, hold.rung, hold.amounts, -1)
         if kind == "release":
-            self._forget_overlap(event)
-            if amounts != hold.amounts:
-                wrong.append(f"The release {seq} does not return what hold {hold_seq} held.")
+            self._release(event, amounts, hold, wrong)
             return
         self._add(self._settled, hold.rung, amounts, 1)
         if event.overrun_s > 0:
@@ -213,6 +215,13 @@ class RunAudit:
         if result is not None and event.reason != result.verdict:
             wrong.append(f"The settle {seq} says {event.reason}, and its result {result.verdict}.")
         _charge_is_fair(event, amounts, hold.amounts, wrong)
+
+    def _release(self, event: EventRow, amounts: _Amounts, hold: _Hold, wrong: list[str]) -> None:
+        self._forget_overlap(event)
+        if says_estimate(event):
+            self._unbooked[event.hold_seq] = event.seq
+        if amounts != hold.amounts:
+            wrong.append(f"The release {event.seq} does not return what hold {event.hold_seq} held.")
 
     def _overrun(self, event: EventRow, wrong: list[str]) -> None:
         """What the house pays stands right behind the end of a hold; behind a settle it is what the hold lacked."""
@@ -224,6 +233,8 @@ class RunAudit:
         if event.account_id != HOUSE:
             wrong.append(f"The overrun {seq} is booked on {event.account_id}, not on the house.")
         settle = end.event
+        if settle.kind == "release":
+            wrong.extend(wrong_after_release(event, settle))
         if settle.kind == "settle" and _differ(event.gpu_s + event.cpu_s, settle.overrun_s):
             wrong.append(f"The overrun {seq} is not what settle {settle.seq} measured above its hold.")
         if settle.kind == "settle" and event.work_s > 0 and _differ(settle.work_s, end.held.work_s):
@@ -234,7 +245,7 @@ class RunAudit:
         if not self._granted_seen:
             yield None, f"Run {self._run['run_id']} has no grant."
         for seq in self._unbooked.values():
-            yield seq, f"What settle {seq} measured above its hold is not booked on the house."
+            yield seq, f"What event {seq} says was used above its hold is not booked on the house."
 
     def _result(self, event: EventRow, result: ResultRow | None, replayed: Replayed | None, wrong: list[str]) -> None:
         if result is None:
@@ -242,7 +253,7 @@ class RunAudit:
         seq, number = event.seq, result.result_id
         if event.kind not in ("settle", "note"):
             wrong.append(f"Result {number} names event {seq}, which is a {event.kind}.")
-        if _SHARED(result) != _SHARED(event):
+        if _SHARED_OF_RESULT(result) != _SHARED_OF_EVENT(event):
             wrong.append(f"Result {number} differs from event {seq} in whose it is or what it cost.")
         if result.source_sha256 != result.candidate_sha256 or result.task_digest != self._run["task_digest"]:
             wrong.append(f"Result {number} is of another source or task than its candidate's.")
@@ -253,9 +264,10 @@ class RunAudit:
         ):  # fmt: skip
             wrong.append(f"Result {number} says something else than result {result.replay_of}, which it repeats.")
         passed = self._passed[event.rung]
-        before, here = passed.get(event.candidate_id, _NOWHERE), {event.environment_id}
-        after = before | here if result.verdict in PASSING[Rung(event.rung)] else before - here
-        passed[event.candidate_id] = self._places.setdefault(after, after)
+        before = passed.get(event.candidate_id, _NOWHERE)
+        if (event.environment_id in before) != (result.verdict in _PASSING[event.rung]):
+            after = before ^ {event.environment_id}
+            passed[event.candidate_id] = self._places.setdefault(after, after)
         if event.rung in _TIMED:
             self._trails[event.environment_id].fold.add(Timing(
                 Rung(result.rung), result.candidate_id, Verdict(result.verdict), result.ratio,
@@ -313,13 +325,15 @@ class RunAudit:
             wrong.append(f"Event {event.seq} carries no purse.")
             return
         if event.kind in _MOVING:
-            self._text = joined_purse(self._granted_text, self._open, self._settled)
+            if event.kind == "settle":
+                self._settled_text = spent_text(self._settled)
+            self._text = joined_purse(self._granted_text, spent_text(self._open), self._settled_text)
             # The others have not moved since they were looked at.
-            wrong.extend(
+            wrong += [
                 f"After event {event.seq} more {name} are open and settled than were granted."
                 for name in _MOVED_BY.get(event.rung, self._most)
                 if self._open[name] + self._settled[name] > self._most[name]
-            )
+            ]
         if event.purse_json != self._text and json.loads(event.purse_json) != json.loads(self._text):
             wrong.append(f"The purse after event {event.seq} is not what the events before it add up to.")
 
@@ -347,9 +361,12 @@ def _raised(held: _Amounts, more: _Amounts) -> _Amounts:
 
 
 def _charge_is_fair(event: EventRow, charged: _Amounts, held: _Amounts, wrong: list[str]) -> None:
-    if charged != held and any(one > most + 1e-9 for one, most in zip(charged, held, strict=True)):
+    if (
+        charged.calls > held.calls or charged.override_calls > held.override_calls
+        or charged.gpu_s > held.gpu_s + 1e-9 or charged.cpu_s > held.cpu_s + 1e-9 or charged.work_s > held.work_s + 1e-9
+    ):  # fmt: skip
         wrong.append(f"The settle {event.seq} charges more than hold {event.hold_seq} held.")
-    if charged[:2] != held[:2]:
+    if charged.calls != held.calls or charged.override_calls != held.override_calls:
         wrong.append(f"The settle {event.seq} charges other calls than hold {event.hold_seq} held.")
     if event.overrun_s > 0 and _differ(charged.gpu_s + charged.cpu_s, held.gpu_s + held.cpu_s):
         wrong.append(f"The settle {event.seq} lays on the house what hold {event.hold_seq} could have paid.")

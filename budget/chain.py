@@ -1,6 +1,7 @@
 """The hash chain over the events: each row's hash covers the hash before it and all of its own columns."""
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
@@ -51,7 +52,7 @@ HASHED_COLUMNS: Final = tuple(sorted(set(EVENT_COLUMNS) - {"prev_hash", "hash"})
 """What the hash of an event covers beside the hash before it, in the order of canonical JSON."""
 
 
-def event_hash(prev_hash: str, cells: tuple[Any, ...]) -> str:
+def event_hash(prev_hash: str, cells: Sequence[Any]) -> str:
     """SHA-256 over the previous hash and the canonical JSON of all columns but the two hashes.
 
     Args:
@@ -61,26 +62,24 @@ def event_hash(prev_hash: str, cells: tuple[Any, ...]) -> str:
     return sha256_hex(prev_hash + event_text(cells))
 
 
-def event_text(cells: tuple[Any, ...]) -> str:
+def event_text(cells: Sequence[Any]) -> str:
     """The canonical JSON of an event, written out: an audit makes a million of them, each spend two."""
     (account, calls, candidate, cpu_s, created, decision, environment, gpu_s, hold, job, kind, missing, monotonic_s,
      overrides, overrun_s, purse, reason, refusal, rows, run, rung, seq, work_s) = cells  # fmt: skip
+    quoted = encode_basestring
     return (
-        f'{{"account_id":{_text(account)},"calls":{calls},"candidate_id":{_maybe(candidate)},"cpu_s":{cpu_s!r},'
-        f'"created_utc":{_text(created)},"decision_json":{_maybe(decision)},"environment_id":{_maybe(environment)},'
-        f'"gpu_s":{gpu_s!r},"hold_seq":{"null" if hold is None else hold},"job_id":{_maybe(job)},"kind":{_text(kind)},'
-        f'"missing":{_text(missing)},"monotonic_s":{monotonic_s!r},"override_calls":{overrides},'
-        f'"overrun_s":{overrun_s!r},"purse_json":{_maybe(purse)},"reason":{_text(reason)},'
-        f'"refusal_kind":{_maybe(refusal)},"rows_sha256":{_maybe(rows)},"run_id":{_maybe(run)},"rung":{_maybe(rung)},'
-        f'"seq":{seq},"work_s":{work_s!r}}}'
+        f'{{"account_id":{quoted(account)},"calls":{calls},'
+        f'"candidate_id":{"null" if candidate is None else quoted(candidate)},"cpu_s":{cpu_s!r},'
+        f'"created_utc":{quoted(created)},"decision_json":{"null" if decision is None else quoted(decision)},'
+        f'"environment_id":{"null" if environment is None else quoted(environment)},"gpu_s":{gpu_s!r},'
+        f'"hold_seq":{"null" if hold is None else hold},"job_id":{"null" if job is None else quoted(job)},'
+        f'"kind":{quoted(kind)},"missing":{quoted(missing)},"monotonic_s":{monotonic_s!r},'
+        f'"override_calls":{overrides},"overrun_s":{overrun_s!r},'
+        f'"purse_json":{"null" if purse is None else quoted(purse)},"reason":{quoted(reason)},'
+        f'"refusal_kind":{"null" if refusal is None else quoted(refusal)},'
+        f'"rows_sha256":{"null" if rows is None else quoted(rows)},"run_id":{"null" if run is None else quoted(run)},'
+        f'"rung":{"null" if rung is None else quoted(rung)},"seq":{seq},"work_s":{work_s!r}}}'
     )
-
-
-_text: Final = encode_basestring
-
-
-def _maybe(text: str | None) -> str:
-    return "null" if text is None else encode_basestring(text)
 
 
 def head_of(connection: sqlite3.Connection) -> Head:

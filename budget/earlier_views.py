@@ -9,6 +9,7 @@ EARLIER_VIEWS: Final[dict[str, frozenset[str]]] = {
     }),
     "cost_per_account": frozenset({
         "3dac859b61ca1ccedf7a09a9142fe8532692d1a32058e2d29298f67d658dfb5a",
+        "7fc8a7894114ada98522119afcecb95c9f2b953813a5153ffd2f0182e5063420",
     }),
     "cost_per_verdict": frozenset({
         "3d79881d6860f0d9d9ae0872510589676985e7e0e07adb19059427d665fc524d",

@@ -1,12 +1,14 @@
 """Jobs: work belongs to the book, not to a request. A dead owner's jobs are lost, and their holds released."""
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 from kernelgate.budget.errors import LedgerError, UnknownId
+from kernelgate.budget.model import ESTIMATED
 from kernelgate.budget.outcomes import Swept
-from kernelgate.budget.records import JobRecord, JobRequest, Json, Owner
+from kernelgate.budget.records import InUse, JobRecord, JobRequest, Json, Owner
 from kernelgate.budget.rows import insert
 from kernelgate.budget.spending import Spending
 from kernelgate.tasks.model import canonical_json
@@ -15,6 +17,12 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 _OPEN_HOLDS: Final = """SELECT h.seq FROM events h WHERE h.job_id = {job} AND h.kind IN ('hold', 'override')
   AND NOT EXISTS (SELECT 1 FROM events e WHERE e.hold_seq = h.seq AND e.kind IN ('settle', 'release'))
   ORDER BY h.seq"""
+_SUSPECTS: Final = f"""SELECT j.*,
+  (julianday(?) - julianday(max(j.heartbeat_utc, ifnull(j.finished_utc, '')))) * 86400 AS quiet_s
+  FROM jobs j WHERE {_ACTIVE} OR EXISTS ({_OPEN_HOLDS.format(job="j.job_id")}) ORDER BY j.number"""
+
+IsAlive: TypeAlias = Callable[[Owner, float], bool]
+"""An owner, and the seconds since its last sign of life → whether it still works."""
 
 
 class JobEnded(LedgerError):
@@ -38,7 +46,7 @@ class Jobs(Spending):
                 "candidate_id": request.candidate_id, "account_id": request.account, "tool": request.tool,
                 "arguments_sha256": request.arguments_sha256, "arguments_json": canonical_json(request.arguments),
                 "state": "queued", "owner_pid": request.owner.pid, "owner_start_s": float(request.owner.start_s),
-                "created_utc": utc, "heartbeat_utc": utc,
+                "owner_place": request.owner.place, "created_utc": utc, "heartbeat_utc": utc,
             })  # fmt: skip
             return self.job(f"j{number}"), True
 
@@ -69,6 +77,18 @@ class Jobs(Spending):
         rows = self.query(f"SELECT * FROM jobs WHERE run_id = ? {where} ORDER BY number DESC LIMIT ?", run_id, limit)
         return tuple(_job_of(row) for row in rows)
 
+    def tell_lost(self, run_id: str, most: int) -> tuple[tuple[str, ...], int]:
+        """The lost jobs of a run that were not told yet, newest first, and how many there are beside those.
+
+        All of them count as told from now on: the next time only what was lost since is named.
+        """
+        untold = "run_id = ? AND state = 'lost' AND loss_told = 0"
+        with self.transaction() as connection:
+            rows = self.query(f"SELECT job_id FROM jobs WHERE {untold} ORDER BY number DESC", run_id)
+            connection.execute(f"UPDATE jobs SET loss_told = 1 WHERE {untold}", (run_id,))
+        job_ids = tuple(row["job_id"] for row in rows)
+        return job_ids[:most], len(job_ids[most:])
+
     def start_job(self, job_id: str) -> JobRecord:
         """From queued to running.
 
@@ -98,25 +118,36 @@ class Jobs(Spending):
         """
         return self._end(job_id, "cancelled", result)
 
-    def heartbeat(self, owner: Owner) -> int:
-        """Say that an owner lives; returns how many active jobs it has."""
-        with self.transaction() as connection:
+    def heartbeat(self, owner: Owner, in_use: Sequence[InUse] = ()) -> int:
+        """Say that an owner lives, and what its jobs have used so far; returns how many active jobs it has.
+
+        It waits for no disk: a heartbeat that a power cut takes away is one that came too late.
+        """
+        with self.transaction(durable=False) as connection:
+            for used in in_use:
+                connection.execute(
+                    f"UPDATE jobs SET used_hold_seq = ?, used_device_s = ? WHERE job_id = ? AND {_ACTIVE}",
+                    (used.hold_seq, round(used.device_s, 9), used.job_id),
+                )
             return connection.execute(
-                f"UPDATE jobs SET heartbeat_utc = ? WHERE owner_pid = ? AND owner_start_s = ? AND {_ACTIVE}",
-                (self._clock.utc(), owner.pid, float(owner.start_s)),
+                f"""UPDATE jobs SET heartbeat_utc = ?
+                WHERE owner_pid = ? AND owner_start_s = ? AND owner_place = ? AND {_ACTIVE}""",
+                (self._clock.utc(), owner.pid, float(owner.start_s), owner.place),
             ).rowcount
 
-    def sweep(self, is_alive: Callable[[int, float], bool]) -> Swept:
+    def sweep(self, is_alive: IsAlive) -> Swept:
         """Mark the jobs of dead owners lost and release their holds, each exactly once.
 
-        A stale heartbeat alone is not a failure: only `is_alive(pid, start_s)` decides. Holds that an ended job
-        left open (its process died between the two) are released too.
+        What a hold had used of the device by the last heartbeat is booked on the house, as the estimate that it is.
+        A stale heartbeat alone is not a failure: only `is_alive` decides. Holds that an ended job left open (its
+        process died between the two) are released too.
         """
-        suspects = self.query(
-            f"""SELECT j.job_id, j.owner_pid, j.owner_start_s FROM jobs j
-            WHERE {_ACTIVE} OR EXISTS ({_OPEN_HOLDS.format(job="j.job_id")}) ORDER BY j.number"""
-        )
-        dead = [row["job_id"] for row in suspects if not is_alive(row["owner_pid"], row["owner_start_s"])]
+        # A time that cannot be read is one that nobody wrote: then it has been quiet for ever.
+        dead = [
+            row["job_id"]
+            for row in self.query(_SUSPECTS, self._clock.utc())
+            if not is_alive(_owner_of(row), math.inf if row["quiet_s"] is None else row["quiet_s"])
+        ]
         jobs: list[str] = []
         released: list[int] = []
         for job_id in dead:
@@ -127,9 +158,17 @@ class Jobs(Spending):
                 ).rowcount
                 jobs.extend([job_id] * lost)
                 for row in self.query(_OPEN_HOLDS.format(job="?"), job_id):
-                    self.release(row["seq"], "owner_lost", f"the process that worked on {job_id} is gone")
+                    self._release_lost(job_id, row["seq"])
                     released.append(row["seq"])
         return Swept(jobs=tuple(jobs), released=tuple(released))
+
+    def _release_lost(self, job_id: str, hold_seq: int) -> None:
+        used = self._row("SELECT used_device_s FROM jobs WHERE job_id = ? AND used_hold_seq = ?", job_id, hold_seq)
+        used_s = 0.0 if used is None else float(used["used_device_s"])
+        why = f"the process that worked on {job_id} is gone"
+        if used_s > 0:
+            why += ESTIMATED.format(used_s)
+        self.release(hold_seq, "owner_lost", why, house_s=used_s)
 
     def _active(self, job_id: str) -> JobRecord:
         job = self.job(job_id)
@@ -155,7 +194,11 @@ def _job_of(row: Mapping[str, Any]) -> JobRecord:
             **plain,
             "arguments": json.loads(row["arguments_json"]),
             "result": None if row["result_json"] is None else json.loads(row["result_json"]),
-            "owner": {"pid": row["owner_pid"], "start_s": row["owner_start_s"]},
+            "owner": _owner_of(row),
         },
         strict=False,
     )
+
+
+def _owner_of(row: Mapping[str, Any]) -> Owner:
+    return Owner(pid=row["owner_pid"], start_s=row["owner_start_s"], place=row["owner_place"])

@@ -14,10 +14,10 @@ from kernelgate.budget.model import HOUSE
 from kernelgate.budget.recorded import COVERED_FROM, EARLIER, RecordedRows
 from kernelgate.budget.triggers import expected_triggers
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 APPLICATION_ID: Final = 0x6B676174
 """`kgat`: stands in the file's header and tells a ledger from other SQLite files."""
-_STEPS: Final = ("0001_the_book.sql", "0002_what_the_chain_covers.sql")
+_STEPS: Final = ("0001_the_book.sql", "0002_what_the_chain_covers.sql", "0003_owners_and_what_they_used.sql")
 """Step n brings version n-1 to n; a step is never edited after a release."""
 
 

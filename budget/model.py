@@ -113,6 +113,8 @@ EventKind: TypeAlias = Literal[
 """`extend` raises a hold once; `overrun` books on the house what a settle could not; `note` records a repeated
 source's new note, a replay, or the digest of a row that was written; `close` ends a run."""
 ReleaseReason: TypeAlias = Literal["fault_of_ours", "cancelled_unstarted", "owner_lost", "queue_limit", "free"]
+ESTIMATED: Final = "; estimated: {:.3f} s of the device by its last heartbeat"
+"""Ends the reason where the house pays for what a lost owner used: nobody measured it to its end."""
 
 UnjudgedReason: TypeAlias = Literal["cancelled", "purse_ended"]
 """Why used-up work has no result: somebody stopped it, or the purse could not carry it to the rung's limit."""

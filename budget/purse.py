@@ -110,7 +110,9 @@ def overrun(measured: Amount, held: Amount) -> Amount:
 
 def purse_text(purse: Purse) -> str:
     """A purse as the events carry it: canonical JSON, put together by hand because each event has one."""
-    return joined_purse(granted_text(purse.granted), purse.open.__dict__, purse.settled.__dict__)
+    return joined_purse(
+        granted_text(purse.granted), spent_text(purse.open.__dict__), spent_text(purse.settled.__dict__)
+    )
 
 
 def granted_text(budget: Budget) -> str:
@@ -123,12 +125,13 @@ def _granted_text(fields: tuple[tuple[str, int | float | None], ...]) -> str:
     return canonical_json(dict(fields))
 
 
-def joined_purse(granted: str, opened: Mapping[str, float], settled: Mapping[str, float]) -> str:
-    """The text of a purse from its parts; `opened` and `settled` have the fields of `Spent`."""
-    return f'{{"granted":{granted},"open":{_spent_text(opened)},"settled":{_spent_text(settled)}}}'
+def joined_purse(granted: str, opened: str, settled: str) -> str:
+    """The text of a purse from those of its parts."""
+    return f'{{"granted":{granted},"open":{opened},"settled":{settled}}}'
 
 
-def _spent_text(spent: Mapping[str, float]) -> str:
+def spent_text(spent: Mapping[str, float]) -> str:
+    """The part of a purse's text for what is open or settled; `spent` has the fields of `Spent`."""
     return _SPENT % tuple(map(spent.__getitem__, _SPENT_NAMES))
 
 

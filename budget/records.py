@@ -291,6 +291,16 @@ class Owner(Record):
     pid: int = Field(gt=0)
     start_s: float
     """When the process started, as the host counts it."""
+    place: str = ""
+    """Where that number means this process: the boot and the pid namespace. Empty where that is not known."""
+
+
+class InUse(Record):
+    """What a job has used of a device under the hold in hand: told with each heartbeat, in case it is the last."""
+
+    job_id: JobId
+    hold_seq: int
+    device_s: float = Field(ge=0)
 
 
 class JobRequest(Record):

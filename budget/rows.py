@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
@@ -28,21 +28,19 @@ class RowText:
 
     def of(self, cells: Cells) -> str:
         """The text of one row; `cells` in the order of `columns`. Blobs stand in by their SHA-256."""
-        return self._template % tuple([_TEXT_OF[type(cell)](cell) for cell in cells])
+        return self._template % tuple(
+            [
+                encode_basestring(cell) if type(cell) is str
+                else "null" if cell is None
+                else _blob_text(cell) if type(cell) is bytes
+                else cell  # numbers read in a template as they do in JSON
+                for cell in cells
+            ]
+        )  # fmt: skip
 
 
 def _blob_text(blob: bytes) -> str:
     return f'"{hashlib.sha256(blob).hexdigest()}"'
-
-
-def _null_text(_: None) -> str:
-    return "null"
-
-
-_TEXT_OF: Final[Mapping[type, Callable[[Any], str]]] = {
-    str: encode_basestring, int: int.__repr__, float: float.__repr__, bytes: _blob_text, type(None): _null_text,
-}  # fmt: skip
-"""What SQLite gives back → its JSON, as `canonical_json` writes it."""
 
 
 def row_text_of(connection: sqlite3.Connection, table: str) -> RowText:
@@ -74,18 +72,17 @@ class PaidRows:
             among: tables that may have rows of it; the others are not looked into.
             result: the cells of the result itself, where they were read before.
         """
-        texts: dict[str, str] = {}
+        texts: dict[str, str] = dict.fromkeys(PAID_TABLES, "")
         for table in among:
             text = self._texts[table]
             if table == "results" and result is not None:
                 texts[table] = text.of(result)
             else:
                 texts[table] = ",".join(map(text.of, self._connection.execute(self._selects[table], (result_id,))))
-        return sha256_hex(_PAID % tuple(texts.get(table, "") for table in _PAID_SORTED))
+        return sha256_hex(_PAID % texts)
 
 
-_PAID_SORTED: Final = tuple(sorted(PAID_TABLES))
-_PAID: Final = "{" + ",".join(f'"{table}":[%s]' for table in _PAID_SORTED) + "}"
+_PAID: Final = "{" + ",".join(f'"{table}":[%({table})s]' for table in sorted(PAID_TABLES)) + "}"
 
 
 def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:

@@ -1,7 +1,6 @@
 """The book as the look-up tools see it: one account's runs, candidates and jobs. Implements `tools/kit/book.py`."""
 
 import contextlib
-import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -44,6 +43,8 @@ from kernelgate.tools.kit.parents import parents
 OWN_KERNEL: Final = "the kernel that the task starts from"
 POLL_S: Final = 0.25
 """How often a job of another server process is looked at."""
+MOST_TOLD: Final = 10
+"""Lost jobs that are named to who goes on with a run; the rest is counted."""
 
 
 class ServerBook:
@@ -129,16 +130,16 @@ class ServerBook:
         except NoSuchDevice as error:
             raise ToolMistake(f"{run_id} cannot go on here: {str(error).rstrip('.')}; open a new run.") from None
 
-        def sweeping(ledger: Ledger) -> tuple[str, ...]:
+        def sweeping(ledger: Ledger) -> tuple[tuple[str, ...], int]:
             ledger.sweep(is_alive)  # the server's own sweep may have come first: what it lost is told too
-            latest = itertools.takewhile(lambda job: job.state == "lost", ledger.jobs(run_id))
-            return tuple(job.job_id for job in latest)
+            return ledger.tell_lost(run_id, MOST_TOLD)
 
-        lost = await services.ledger.do(sweeping)
+        lost, lost_beside = await services.ledger.do(sweeping)
         environment = services.environment(device, services.task(task))
         return Resumed(
-            run=await self.run(run_id), lost=lost, same_environment=environment.environment_id == run.environment_id
-        )
+            run=await self.run(run_id), lost=lost, lost_beside=lost_beside,
+            same_environment=environment.environment_id == run.environment_id,
+        )  # fmt: skip
 
     async def _climb_own_kernel(self, run_id: RunId, source: str) -> None:
         """The user's kernel goes first: as far as it can, so that it is the incumbent that others must beat."""

@@ -14,6 +14,7 @@ from kernelgate.server.calibrated import AA_KIND, DEVICE_KIND
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import against_itself
 from kernelgate.server.services import Door, Services
+from kernelgate.server.work import Job
 from kernelgate.tasks.model import canonical_json
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import TimingFacts
@@ -34,7 +35,7 @@ CLOCK_CHANGE: Final = 0.20
 """A clock that moved by more belongs to another setting of the device; under load it wanders by less."""
 
 
-async def noise_floor(services: Services, door: Door) -> float:
+async def noise_floor(services: Services, job: Job, door: Door) -> float:
     """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
     known = await services.ledger.do(
         lambda ledger: ledger.calibration(door.environment.environment_id, AA_KIND, door.run.task_digest)
@@ -42,7 +43,7 @@ async def noise_floor(services: Services, door: Door) -> float:
     now = await services.ledger.do(lambda ledger: ledger.latest_observation(door.environment.environment_id))
     if known is not None and holds(known.facts, now):
         return _floor(known)
-    reply = await against_itself(services, door, PrecisePlan(looks=CALIBRATE_LOOKS), LIMIT_S)
+    reply = await against_itself(services, job, door, PrecisePlan(looks=CALIBRATE_LOOKS), LIMIT_S)
     if reply.fault or reply.facts is None:
         log.warning("the noise floor of %s could not be measured: %s", door.task.name, reply.fault or reply.exit.kind)
         return _floor(known) if known is not None else LOUD_FLOOR

@@ -201,9 +201,11 @@ class Gate:
     ) -> Passage:
         """Run what was admitted and settle it; a fault of ours releases the hold."""
         job.begun_s, job.earlier, job.faults = None, Amount(), 0
+        job.takes(admitted.hold_seq)
         try:
             if isinstance(plan, PrecisePlan):
-                plan = plan.model_copy(update={"floor": await noise_floor(self._services, door)})
+                plan = plan.model_copy(update={"floor": await noise_floor(self._services, job, door)})
+                job.takes(admitted.hold_seq)  # a calibration is booked by itself
             reply = await self._run(job, door, tool, plan, admitted)
         except Exception:
             await self._release(door, admitted, "")
@@ -224,7 +226,7 @@ class Gate:
     async def _left(self, job: Job, door: Door, tool: AnyMeasuringTool, admitted: Admitted) -> None:
         """The server leaves in the middle: what ran is charged as cancelled work, what only waited is released."""
         if job.begun_s is None and job.earlier == Amount():
-            await self._release(door, admitted, "the server left before the work began")
+            await self._release(door, admitted, "the server left before the work began", job.device_s)
             return
         elapsed_s = 0.0 if job.begun_s is None else time.monotonic() - job.begun_s
         device_s = 0.0 if tool.rung is Rung.compile else elapsed_s

@@ -66,18 +66,19 @@ async def measure(
     )  # fmt: skip
 
 
-async def against_itself(services: Services, door: Door, plan: Frozen, cap_s: float) -> WorkerReply:
-    """Time the task's baseline as its own candidate; on the house."""
+async def against_itself(services: Services, job: Job, door: Door, plan: Frozen, cap_s: float) -> WorkerReply:
+    """Time the task's baseline as its own candidate, for the sake of a job; on the house."""
     return await _send(
         services, None, door.device, precise_time.TOOL.name, door.task, known_good(door.task), plan, lease=True,
-        cap_s=cap_s,
+        cap_s=cap_s, beside=job,
     )  # fmt: skip
 
 
 async def _send(
     services: Services, job: Job | None, device: DeviceRef, procedure: str, task: Task, files: dict[str, str],
-    plan: Frozen | None, *, lease: bool, cap_s: float,
+    plan: Frozen | None, *, lease: bool, cap_s: float, beside: Job | None = None,
 ) -> WorkerReply:  # fmt: skip
+    """Send a request to the worker of a device. `job`: whose rung it is; `beside`: for whose sake the house asks."""
     settings: dict[str, JsonValue] = {} if plan is None else plan.model_dump(mode="json")
     request = WorkerRequest(
         request_id=next(_request_ids),
@@ -93,13 +94,15 @@ async def _send(
         hidden=plan is not None and lends_hidden(plan) and hidden.exist_on(task, device.kind),
     )
 
-    watch = Watch(device)
+    watch, user = Watch(device), job or beside
 
     def on_progress(progress: Progress) -> None:
-        if lease and progress.stage != WAITING:
+        waits = progress.stage == WAITING
+        if lease and not waits:
             watch.look()
+        if user is not None and lease:
+            user.has_device(has=not waits)
         if job is not None:
-            waits = progress.stage == WAITING
             job.begun_s = None if waits else job.begun_s or time.monotonic()
             job.progress(progress.stage, progress.done, progress.total)
 
@@ -112,6 +115,8 @@ async def _send(
         reply = await services.runner(device).run(request, on_progress)
         return reply.model_copy(update={"observation": {**reply.observation, **watch.told()}})
     finally:
+        if user is not None:
+            user.has_device(has=False)
         if job is not None:
             job.request_id = None
 

@@ -1,4 +1,8 @@
-"""Who works on a job: a process id and when that process started, since ids are used again."""
+"""Who works on a job: a process id, when that process started, since ids are used again, and where the id counts.
+
+Servers in two containers may share one ledger. To each of them the other's process ids mean somebody else or nobody, so
+an owner from elsewhere is judged by its heartbeats.
+"""
 
 import contextlib
 import os
@@ -9,6 +13,9 @@ from kernelgate.budget.records import Owner
 
 ENDED: Final = ("Z", "X")
 """States of a process that has ended and that its parent has not asked for yet: it does nothing any more."""
+QUIET_LIMIT_S: Final = 300.0
+"""An owner from elsewhere without a heartbeat for so long is dead: ten times the longest pause between two, more than
+a ledger locked for a minute or a busy host delays one. Clocks must agree within that."""
 
 
 def start_time_s(pid: int) -> float | None:
@@ -21,13 +28,28 @@ def start_time_s(pid: int) -> float | None:
     return None
 
 
+def this_place() -> str:
+    """Where process ids mean what they mean here: this boot of the kernel and this pid namespace; empty if unknown."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
 def this_process() -> Owner:
     """The owner that this server writes into its jobs."""
     pid = os.getpid()
-    return Owner(pid=pid, start_s=start_time_s(pid) or 0.0)
+    return Owner(pid=pid, start_s=start_time_s(pid) or 0.0, place=this_place())
 
 
-def is_alive(pid: int, start_s: float) -> bool:
-    """Whether that very process still runs; one that was killed and not reaped does not."""
-    found = start_time_s(pid)
-    return found is not None and abs(found - start_s) < 0.5
+def is_alive(owner: Owner, quiet_s: float) -> bool:
+    """Whether that very process still runs; one that was killed and not reaped does not.
+
+    Args:
+        owner: who works on a job.
+        quiet_s: since its last sign of life, by the wall clock; below zero where clocks do not agree.
+    """
+    if not owner.place or owner.place != this_place():
+        return quiet_s < QUIET_LIMIT_S
+    found = start_time_s(owner.pid)
+    return found is not None and abs(found - owner.start_s) < 0.5

@@ -21,9 +21,10 @@ from kernelgate.server.environment import device_amount, device_of, environment_
 from kernelgate.server.health import Health
 from kernelgate.server.kinship import Shapes
 from kernelgate.server.ledger_thread import LedgerThread
-from kernelgate.server.owner import is_alive, this_process
+from kernelgate.server.owner import this_process
 from kernelgate.server.policy import priced_tools
 from kernelgate.server.settings import Settings
+from kernelgate.server.watch import keep_beating, keep_watch
 from kernelgate.server.work import Job, Workshop
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Candidate, Frozen, Task, canonical_json, sha256_hex
@@ -45,8 +46,6 @@ T = TypeVar("T")
 AnyMeasuringTool = MeasuringTool[Any, Any, Any, Any, Any]
 FIRST_WORK_HOLD_S: Final = 20.0
 """Wall clock held against the deadline before anything is known of a rung's cost."""
-SWEEP_EVERY_S: Final = 30.0
-"""Heartbeats, and a look for jobs whose server died."""
 
 
 @dataclass(frozen=True)
@@ -330,20 +329,6 @@ class Services:
         self.workshop.start(job, working)
         return job
 
-    async def keep_watch(self) -> None:
-        """Heartbeats of our jobs, and a sweep of those whose server died. Runs as long as the server."""
-        while True:
-            try:
-                await self.endings.catch_up()
-                await self.ledger.do(lambda ledger: ledger.heartbeat(this_process()))
-                swept = await self.ledger.do(lambda ledger: ledger.sweep(is_alive))
-                if swept.jobs:
-                    log.warning("jobs %s were lost with their server; their holds are released", swept.jobs)
-                await self.ledger.do(lambda ledger: ledger.expire_runs())
-            except LedgerError as error:
-                log.warning("the sweep is put off: %s", error)
-            await anyio.sleep(SWEEP_EVERY_S)
-
 
 def sentence(error: Exception) -> str:
     """An error's text with exactly one end."""
@@ -385,7 +370,8 @@ async def open_services(settings: Settings, runners: Mapping[str, Runner] | None
                 harness=harness_digest(),
                 _runners=dict(runners or {}),
             )
-            group.start_soon(services.keep_watch)
+            group.start_soon(keep_watch, services.ledger, services.endings)
+            group.start_soon(keep_beating, services.ledger, services.workshop)
             try:
                 yield services
             finally:

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from kernelgate.budget.model import Amount, CandidateId, JobId, JobState, RunId
+from kernelgate.budget.records import InUse
 
 HEARTBEAT_S: Final = 5.0
 """Idle watchdogs of clients see a sign of life this often."""
@@ -47,6 +48,12 @@ class Job:
     """What a first try of the rung in hand used, when its hold was extended for a second one."""
     faults: int = 0
     """Faults of ours in the rung in hand that were tried again."""
+    hold_seq: int | None = None
+    """The hold of the rung in hand; once it has ended, that of the rung before."""
+    leased_s: float | None = None
+    """Monotonic time since which it has the device, or the house for its sake; None while neither has."""
+    used_s: float = 0.0
+    """How long it had the device before, under the hold in hand."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
 
@@ -54,6 +61,20 @@ class Job:
     def elapsed_s(self) -> float:
         """Since it was started, up to its end."""
         return (time.monotonic() if self.ended_s is None else self.ended_s) - self.started_s
+
+    @property
+    def device_s(self) -> float:
+        """For how long it has had the device under the hold in hand, whoever pays."""
+        return self.used_s + (0.0 if self.leased_s is None else time.monotonic() - self.leased_s)
+
+    def takes(self, hold_seq: int) -> None:
+        """Go on under a hold of which nothing is used yet."""
+        self.hold_seq, self.leased_s, self.used_s = hold_seq, None, 0.0
+
+    def has_device(self, *, has: bool) -> None:
+        """Note that it has the device now, or that it has it no longer."""
+        self.used_s = self.device_s if not has else self.used_s
+        self.leased_s = (self.leased_s or time.monotonic()) if has else None
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Note how far it is and wake who waits."""
@@ -74,6 +95,14 @@ class Workshop:
     def get(self, job_id: JobId) -> Job | None:
         """A job of this process."""
         return self._jobs.get(job_id)
+
+    def in_use(self) -> list[InUse]:
+        """What each job has used of a device under the hold in hand."""
+        return [
+            InUse(job_id=job.job_id, hold_seq=job.hold_seq, device_s=job.device_s)
+            for job in self._jobs.values()
+            if job.hold_seq is not None and not job.ended.is_set()
+        ]
 
     def running(self, key: str) -> Job | None:
         """Work in progress under a key, to be joined."""

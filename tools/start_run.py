@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from kernelgate.budget.model import Budget, RunId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import hidden
-from kernelgate.tools.kit.book import Book, RunView, RunWish, ToolMistake
+from kernelgate.tools.kit.book import Book, Resumed, RunView, RunWish, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
 
@@ -86,7 +86,6 @@ async def _resumed(book: Book, args: StartRunArgs, run_id: RunId) -> RunStarted:
         raise ToolMistake("start_run: resume goes with task alone: a run keeps its rule, budget and device.")
     resumed = await book.resume_run(run_id, args.task)
     run = resumed.run
-    lost = f" {', '.join(resumed.lost)} lost with their server; what they held is free again." if resumed.lost else ""
     moved = (
         "" if resumed.same_environment
         else " The environment is another one than before: candidates start again at check_correctness."
@@ -94,12 +93,20 @@ async def _resumed(book: Book, args: StartRunArgs, run_id: RunId) -> RunStarted:
     return RunStarted(
         summary=(
             f"{run.run_id} on {run.task} goes on: {run.remaining.device_s:.1f} {run.device_unit} and "
-            f"{run.remaining.precise_calls} precise timings are left.{lost}{moved} Submit a candidate with compile."
+            f"{run.remaining.precise_calls} precise timings are left.{_loss(resumed)}{moved} "
+            "Submit a candidate with compile."
         ),
         run=run,
         next_steps=await book.next_steps(run.run_id, None),
         ledger_head=await book.head(),
     )
+
+
+def _loss(resumed: Resumed) -> str:
+    if not resumed.lost:
+        return ""
+    more = f" and {resumed.lost_beside} more" if resumed.lost_beside else ""
+    return f" {', '.join(resumed.lost)}{more} lost with their server; what they held is free again."
 
 
 TOOL: Final = BookTool(

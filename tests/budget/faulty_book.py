@@ -34,7 +34,7 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Budget, Rung, Verdict
 from kernelgate.budget.outcomes import AdmitRequest
-from kernelgate.budget.records import ArtifactInput, JobRequest, Owner
+from kernelgate.budget.records import ArtifactInput, InUse, JobRequest, Owner
 from kernelgate.tasks.model import Candidate
 
 BUDGET = Budget(device_s=30.0, deadline_s=60.0, check_calls=40, override_calls=3)
@@ -249,6 +249,16 @@ class FaultyBook(RuleBasedStateMachine):
                 lambda rows: self.kinds(rows, ["extend"], ["refuse"]),
             )  # fmt: skip
 
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), n=who, fault=faults, device_s=seconds)
+    def beat(self, data: st.DataObject, n: int, fault: Fault | None, device_s: float) -> None:
+        """A heartbeat changes no purse, and what it says of a hold counts once that is lost."""
+        hold_seq = self.pick(data)
+        (job,) = self.watch.query("SELECT job_id FROM events WHERE seq = ?", hold_seq)
+        owner = Owner(pid=n + 1, start_s=float(self.lives[n]))
+        used = InUse(job_id=job["job_id"], hold_seq=hold_seq, device_s=device_s)
+        self.attempt(n, fault, lambda ledger: ledger.heartbeat(owner, [used]), lambda rows: self.kinds(rows, []))
+
     @rule(n=who, fault=faults)
     def sweep(self, n: int, fault: Fault | None) -> None:
         """Holds of the dead are released, each once, whatever the sweep itself meets; those of the living stay."""
@@ -256,7 +266,7 @@ class FaultyBook(RuleBasedStateMachine):
         doomed = {seq for seq in self.open if self.owner_of[seq] not in living}
 
         def expect(rows: Rows) -> None:
-            assert {row["kind"] for row in rows} <= {"release"}
+            assert {row["kind"] for row in rows} <= {"release", "overrun"}
             assert {row["hold_seq"] for row in rows} <= doomed
 
         before = set(self.open)
@@ -267,7 +277,7 @@ class FaultyBook(RuleBasedStateMachine):
         died = False
         with contextlib.suppress(LedgerError):
             try:
-                process.ledger.sweep(lambda pid, start_s: int(start_s) in living)
+                process.ledger.sweep(lambda owner, quiet_s: int(owner.start_s) in living)
             except Died:
                 died = True
         process.meet(None)

@@ -117,7 +117,7 @@ def main(path: str, kills: int, seed: int) -> None:
         lines = kill_one(path, run_id, chance, n)
         acknowledged += len(lines)
         with Ledger.open(path) as ledger:
-            ledger.sweep(lambda pid, start_s: False)
+            ledger.sweep(lambda owner, quiet_s: False)
             if ledger.open_holds(run_id):
                 raise RuntimeError(f"open holds after sweep {n}")
             check_acknowledged(ledger, lines)

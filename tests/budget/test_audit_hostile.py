@@ -27,7 +27,8 @@ SILENT = {
     "schema_version.version", "schema_version.applied_utc", "accounts.device_s_cap", "accounts.created_utc",
     "environments.created_utc", "jobs.candidate_id", "jobs.tool",
     "jobs.arguments_sha256", "jobs.arguments_json", "jobs.state", "jobs.result_json", "jobs.owner_pid",
-    "jobs.owner_start_s", "jobs.created_utc", "jobs.heartbeat_utc", "jobs.finished_utc",
+    "jobs.owner_start_s", "jobs.owner_place", "jobs.created_utc", "jobs.heartbeat_utc", "jobs.finished_utc",
+    "jobs.used_hold_seq", "jobs.used_device_s", "jobs.loss_told",
     "_sqlite_migrations.id", "_sqlite_migrations.migration_set", "_sqlite_migrations.name",
     "_sqlite_migrations.applied_at",
 }  # fmt: skip

@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
-from book_scenario import Scenario, result_input
+from book_scenario import OWNER, Scenario, result_input
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from kernelgate.budget.chain import EVENT_COLUMNS, HASHED_COLUMNS, event_hash, e
 from kernelgate.budget.errors import BookNotFound, UnknownId
 from kernelgate.budget.model import Amount, Rung
 from kernelgate.budget.purse import purse_text
-from kernelgate.budget.records import Head
+from kernelgate.budget.records import Head, InUse
 from kernelgate.budget.rows import RowText
 from kernelgate.budget.rules.halving import DEFAULTS, HalvingSeen
 from kernelgate.budget.triggers import GENESIS_HASH, expected_triggers
@@ -238,6 +238,36 @@ def test_a_forged_overrun_is_found_even_when_the_chain_was_recomputed(
 ) -> None:
     assert audit(overrun.path).ok
     assert said(forge(overrun, statement, rehash=True), part)
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Scenario:
+    """A book in which the owner of a call was lost after it had used some of the device."""
+    book = Scenario(tmp_path / "book.db")
+    hold = book.hold(book.climb(Rung.compile), Rung.check, cpu_s=1.0)
+    used = InUse(job_id=book.job_record.job_id, hold_seq=hold.hold_seq, device_s=0.75)
+    book.ledger.heartbeat(OWNER, [used])
+    book.ledger.sweep(lambda owner, quiet_s: False)
+    return book
+
+
+LOST: list[tuple[str, str]] = [
+    ("UPDATE events SET cpu_s = 0.25 WHERE kind = 'overrun'", "does not say that it is estimated and how much"),
+    (
+        "UPDATE events SET reason = 'owner_lost' WHERE kind IN ('overrun', 'release')",
+        "does not say that it is estimated",
+    ),
+    ("UPDATE events SET reason = 'fault_of_ours' WHERE kind = 'overrun'", "for the reason of release"),
+    ("UPDATE events SET work_s = 1.0 WHERE kind = 'overrun'", "is not time of the device"),
+    ("UPDATE events SET account_id = 'local' WHERE kind = 'overrun'", "not on the house"),
+    ("DELETE FROM events WHERE kind = 'overrun'", "is not booked on the house"),
+]
+
+
+@pytest.mark.parametrize(("statement", "part"), LOST)
+def test_a_forged_estimate_of_what_a_lost_owner_used_is_found(lost: Scenario, statement: str, part: str) -> None:
+    assert audit(lost.path).ok
+    assert said(forge(lost, statement, rehash=True), part)
 
 
 def test_a_book_from_before_work_above_a_hold_was_booked_still_holds(overrun: Scenario) -> None:

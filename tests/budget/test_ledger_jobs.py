@@ -4,11 +4,11 @@ from book_scenario import ACCOUNT, OWNER, Scenario, result_input
 from kernelgate.budget.audit import audit
 from kernelgate.budget.errors import UnknownId
 from kernelgate.budget.jobs import JobEnded
-from kernelgate.budget.model import Amount, Rung
-from kernelgate.budget.records import JobRequest, Owner
+from kernelgate.budget.model import HOUSE, Amount, Rung
+from kernelgate.budget.records import InUse, JobRequest, Owner
 
 
-def nobody(pid: int, start_s: float) -> bool:
+def nobody(owner: Owner, quiet_s: float) -> bool:
     return False
 
 
@@ -41,20 +41,21 @@ def test_a_sweep_loses_the_jobs_of_dead_owners_and_releases_their_holds_once(boo
     alive = book.job(Owner(pid=7, start_s=7.0))
     dead_hold = book.hold(candidate, Rung.check, cpu_s=5.0)
     live_hold = book.hold(candidate, Rung.check, cpu_s=2.0, job_id=alive.job_id)
-    swept = book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (7, 7.0))
+    swept = book.ledger.sweep(lambda owner, quiet_s: (owner.pid, owner.start_s) == (7, 7.0))
     assert swept.jobs == (book.job_record.job_id,)
     assert swept.released == (dead_hold.hold_seq,)
     assert book.ledger.open_holds("r1") == (live_hold.hold_seq,)
     assert book.ledger.purse("r1").open.device_s == 2.0
     (reason,) = book.ledger.query("SELECT reason FROM events WHERE kind = 'release'")
     assert reason["reason"].startswith("owner_lost")
-    again = book.ledger.sweep(lambda pid, start_s: pid == 7)
+    again = book.ledger.sweep(lambda owner, quiet_s: owner.pid == 7)
     assert (again.jobs, again.released) == ((), ())
     assert audit(book.path).ok
 
 
 def test_a_process_id_that_was_used_again_does_not_keep_a_job_alive(book: Scenario) -> None:
-    assert book.ledger.sweep(lambda pid, start_s: (pid, start_s) == (OWNER.pid, OWNER.start_s + 1)).jobs
+    later = OWNER.model_copy(update={"start_s": OWNER.start_s + 1})
+    assert book.ledger.sweep(lambda owner, quiet_s: owner == later).jobs
 
 
 def test_a_hold_left_open_by_an_ended_job_is_released_too(book: Scenario) -> None:
@@ -76,3 +77,49 @@ def test_a_heartbeat_reaches_the_active_jobs_of_its_owner(book: Scenario) -> Non
     book.job(Owner(pid=7, start_s=7.0))
     assert book.ledger.heartbeat(OWNER) == 1
     assert book.ledger.job(book.job_record.job_id).heartbeat_utc > book.job_record.heartbeat_utc
+
+
+def test_what_a_lost_owner_had_used_of_the_device_is_the_houses_and_says_that_it_is_estimated(book: Scenario) -> None:
+    job_id, candidate = book.job_record.job_id, book.climb(Rung.compile)
+    hold = book.hold(candidate, Rung.check, cpu_s=5.0)
+    for device_s in (2.5, 4.25):
+        book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=hold.hold_seq, device_s=device_s)])
+    charged = book.ledger.purse("r1").settled
+    assert book.ledger.sweep(nobody).released == (hold.hold_seq,)
+    purse = book.ledger.purse("r1")
+    assert (purse.settled, purse.open.device_s) == (charged, 0.0)
+    release, overrun = book.ledger.query("SELECT * FROM events WHERE hold_seq = ? ORDER BY seq", hold.hold_seq)
+    assert (overrun["kind"], overrun["account_id"], overrun["cpu_s"], overrun["work_s"]) == (
+        "overrun",
+        HOUSE,
+        4.25,
+        0.0,
+    )
+    assert release["reason"] == overrun["reason"]
+    assert overrun["reason"].startswith("owner_lost: ")
+    assert overrun["reason"].endswith("; estimated: 4.250 s of the device by its last heartbeat")
+    (house,) = book.ledger.query("SELECT * FROM cost_per_account WHERE account_id = ?", HOUSE)
+    assert (house["overruns_device_s"], house["lost_device_s"], house["all_device_s"]) == (4.25, 4.25, 4.25)
+    assert audit(book.path).ok
+
+
+def test_what_was_used_under_a_hold_that_has_ended_is_not_booked_again_for_the_next_one(book: Scenario) -> None:
+    job_id, candidate = book.job_record.job_id, book.climb(Rung.compile)
+    first = book.hold(candidate, Rung.check)
+    book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=first.hold_seq, device_s=0.5)])
+    book.ledger.settle(first.hold_seq, Amount(calls=1, cpu_s=0.5), result_input(Rung.check))
+    book.hold(candidate, Rung.quick)
+    book.ledger.sweep(nobody)
+    assert book.ledger.query("SELECT seq FROM events WHERE kind = 'overrun'") == []
+
+
+def test_each_lost_job_is_told_once_the_newest_first_and_the_rest_is_counted(book: Scenario) -> None:
+    book.ledger.cancel_job(book.job_record.job_id)
+    jobs = [book.job().job_id for _ in range(5)]
+    assert book.ledger.tell_lost("r1", 3) == ((), 0)
+    book.ledger.sweep(nobody)
+    assert book.ledger.tell_lost("r1", 3) == (tuple(jobs[:1:-1]), 2)
+    assert book.ledger.tell_lost("r1", 3) == ((), 0)
+    latest = book.job().job_id
+    book.ledger.sweep(nobody)
+    assert book.ledger.tell_lost("r1", 3) == ((latest,), 0)

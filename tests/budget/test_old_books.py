@@ -57,6 +57,17 @@ def test_an_old_ledger_can_be_audited_and_exported_as_it_stands(version: int, tm
     assert sum('"table":"events"' in line for line in export(file)) == report.head.seq
 
 
+def test_what_was_lost_before_an_upgrade_is_not_told_to_who_goes_on_after_it(tmp_path: Path) -> None:
+    file = unpacked(2, tmp_path)
+    old = sqlite3.connect(file)
+    lost = old.execute("UPDATE jobs SET state = 'lost', finished_utc = heartbeat_utc WHERE run_id = 'r1'").rowcount
+    old.commit()
+    old.close()
+    assert lost > 0
+    with Ledger.open(file) as ledger:
+        assert ledger.tell_lost("r1", 10) == ((), 0)
+
+
 def plant(monkeypatch: pytest.MonkeyPatch, folder: Path, sql: str) -> None:
     """A next step of the schema."""
     step = folder / "step.sql"

@@ -78,7 +78,7 @@ class PurseMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.book.ledger.close()
         self.book.ledger = Ledger.open(self.book.path)
-        swept = self.book.ledger.sweep(lambda pid, start_s: False)
+        swept = self.book.ledger.sweep(lambda owner, quiet_s: False)
         assert sorted(swept.released) == sorted(self.open)
         self.open.clear()
         self.book.job_record = self.book.job()

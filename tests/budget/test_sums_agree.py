@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from book_scenario import ACCOUNT, TASK, Scenario, result_input, run_request
+from book_scenario import ACCOUNT, OWNER, TASK, Scenario, result_input, run_request
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +16,7 @@ from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, UnjudgedReason, Verdict
 from kernelgate.budget.outcomes import Admitted
+from kernelgate.budget.records import InUse
 from kernelgate.budget.report import funnel, leaderboard, savings, spent_per_candidate, spent_per_rung
 
 BUDGET = Budget(device_s=30.0, deadline_s=60.0)
@@ -63,6 +64,8 @@ class Sums(RuleBasedStateMachine):
         self.candidates = [self.book.climb(Rung.compile), self.book.climb(Rung.quick)]
         self.open: dict[int, Rung] = {}
         self.measured: dict[int, Amount] = {}
+        self.used: dict[int, float] = {}
+        self.lost_s = 0.0
 
     def amount(self, device_s: float, work_s: float) -> Amount:
         return Amount(calls=1, work_s=work_s, **{self.device: device_s})
@@ -109,11 +112,19 @@ class Sums(RuleBasedStateMachine):
         del self.open[hold_seq]
         self.book.ledger.release(hold_seq, reason, house_s=house_s)
 
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), used_s=seconds)
+    def beat(self, data: st.DataObject, used_s: float) -> None:
+        hold_seq, job_id = self.pick(data), self.book.job_record.job_id
+        self.book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=hold_seq, device_s=used_s)])
+        self.used = {hold_seq: round(used_s, 9)}
+
     @rule()
     def crash(self) -> None:
         self.book.ledger.close()
         self.book.ledger = Ledger.open(self.book.path)
-        self.book.ledger.sweep(lambda pid, start_s: False)
+        self.book.ledger.sweep(lambda owner, quiet_s: False)
+        self.lost_s += sum(self.used.get(hold_seq, 0.0) for hold_seq in self.open)
         self.open.clear()
         self.book.job_record = self.book.job()
 
@@ -138,6 +149,12 @@ class Sums(RuleBasedStateMachine):
     def all_sums_agree(self) -> None:
         for run_id in getattr(self, "runs", ()):
             agree(self.book.ledger, run_id)
+
+    @invariant()
+    def what_lost_owners_used_is_the_houses(self) -> None:
+        if hasattr(self, "book"):
+            (house,) = self.book.ledger.query("SELECT lost_device_s FROM cost_per_account WHERE account_id = 'house'")
+            assert house["lost_device_s"] == round(self.lost_s, 9)
 
     @invariant()
     def what_was_measured_is_charged_or_the_houses(self) -> None:

@@ -9,15 +9,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from book_scenario import ACCOUNT, ENVIRONMENT, TASK, Scenario, result_input, run_request
+from book_scenario import ACCOUNT, ENVIRONMENT, OWNER, TASK, Scenario, result_input, run_request
 
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
+from kernelgate.budget.records import InUse, Owner
 
 REASON = "it should win on large rows"
 
 
 def live(book: Scenario) -> None:
-    """A little of everything: a promotion against the rule, refusals, an extension, an overrun, a replay, a closing."""
+    """A little of everything: a promotion against the rule, refusals, an extension, overruns, a replay, a closing."""
     winner = book.climb(Rung.precise, "# the winner\n", ratio=2.0)
     slow = book.climb(Rung.quick, verdict=Verdict.clearly_slower, ratio=0.8)
     book.refused(slow, Rung.precise)
@@ -31,6 +32,10 @@ def live(book: Scenario) -> None:
     book.ledger.settle_unjudged(cancelled.hold_seq, Amount(calls=1, cpu_s=0.25), "cancelled")
     released = book.hold(winner, Rung.check, 1.0)
     book.ledger.release(released.hold_seq, "fault_of_ours", "the referee died", house_s=0.125)
+    gone = Owner(pid=4243, start_s=2.0, place="elsewhere")
+    lost = book.hold(winner, Rung.check, 1.0, job_id=book.job(gone).job_id)
+    book.ledger.heartbeat(gone, [InUse(job_id="j2", hold_seq=lost.hold_seq, device_s=0.25)])
+    book.ledger.sweep(lambda owner, quiet_s: owner == OWNER)
     book.ledger.record_calibration(ENVIRONMENT, "noise_floor", {"floor": 0.01}, paid=Amount(cpu_s=1.0))
     book.run = book.ledger.start_run(TASK, run_request(budget=Budget(device_s=10.0)))
     again = book.candidate("# the winner\n", run_id="r2")

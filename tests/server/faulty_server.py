@@ -43,8 +43,8 @@ class Owners:
     def this_process(self) -> Owner:
         return Owner(pid=self.of_thread[threading.get_ident()], start_s=1.0)
 
-    def is_alive(self, pid: int, start_s: float) -> bool:
-        return pid in self.living
+    def is_alive(self, owner: Owner, quiet_s: float) -> bool:
+        return owner.pid in self.living
 
 
 class FaultyServer:
@@ -135,6 +135,7 @@ def processes(owners: Owners) -> Iterator[None]:
     """Servers of this test are told apart by their threads."""
     with (
         mock.patch("kernelgate.server.services.this_process", owners.this_process),
-        mock.patch("kernelgate.server.services.is_alive", owners.is_alive),
+        mock.patch("kernelgate.server.watch.this_process", owners.this_process),
+        mock.patch("kernelgate.server.watch.is_alive", owners.is_alive),
     ):
         yield

@@ -134,7 +134,9 @@ class Resumed(Frozen):
 
     run: RunView
     lost: tuple[JobId, ...]
-    """The latest jobs, if their server is gone: what they held is back in the purse."""
+    """Jobs whose server is gone, newest first, of which nobody was told yet: what they held is back in the purse."""
+    lost_beside: int = Field(default=0, ge=0)
+    """How many more there are."""
     same_environment: bool
     """Else candidates start again at check_correctness: numbers of two environments are never compared."""
 

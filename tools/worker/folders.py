@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -16,6 +17,10 @@ from kernelgate.tools.worker.lease import start_ticks
 _SHARED_MEMORY: Final = "/dev/shm"
 _REMOVE: Final = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'
 """A hostile tree may be deep, which `rm` can do, or have folders without permissions, which the second try can."""
+
+
+_UNLOCKED: Final = "."
+"""Begins the name of a scratch that is being made."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,17 @@ def _mapped_shared_memory() -> set[str]:
 
 
 class Scratches:
-    """The scratch folders of one supervisor."""
+    """The scratch folders of one supervisor. Each is locked for as long as the supervisor lives.
+
+    A lock is seen by supervisors in other containers that share the folder; a process number would not be.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._root = state_dir / "scratch"
         self._root.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._owner = f"{os.getpid()}-{start_ticks(os.getpid())}"
         self._made = 0
+        self._locks: dict[Path, int] = {}
         self.helpers: set[int] = set()
         """Processes that are removing something now."""
 
@@ -108,13 +117,21 @@ class Scratches:
         """A new empty scratch."""
         self._made += 1
         folder = self._root / f"{self._owner}-{self._made}"
-        folder.mkdir(mode=0o700)
+        unseen = folder.with_name(f"{_UNLOCKED}{folder.name}")  # until it is locked it looks like an orphan's
+        unseen.mkdir(mode=0o700)
+        lock = _lock(unseen)
+        if lock is None:
+            raise OSError(f"the new folder {unseen} cannot be locked")
+        unseen.rename(folder)
+        self._locks[folder] = lock
         if uid is not None:
             os.chown(folder, uid, uid)
         return folder
 
     async def remove(self, folder: Path) -> None:
         """Remove a scratch with all in it; cheap where the child had a file system of its own there."""
+        if folder in self._locks:
+            os.close(self._locks.pop(folder))
         with contextlib.suppress(OSError):
             os.rmdir(folder)
             return
@@ -125,11 +142,30 @@ class Scratches:
 
     async def remove_orphans(self) -> None:
         """Remove the scratches of supervisors that are dead."""
-        for folder in self._root.iterdir():
-            pid, _, rest = folder.name.partition("-")
-            ticks = rest.partition("-")[0]
-            if not (pid.isdigit() and ticks.isdigit() and start_ticks(int(pid)) == int(ticks)):
+        for folder in [found for found in self._root.iterdir() if not found.name.startswith(_UNLOCKED)]:
+            lock = _lock(folder)
+            if lock is not None:
                 await self.remove(folder)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """The descriptor that holds the lock of a folder; None where somebody else has it or there is no such folder.
+
+    Children close what they inherit, so that a lock ends with its supervisor.
+    """
+    try:
+        with contextlib.suppress(PermissionError):
+            folder.chmod(0o700)  # a candidate may have shut its own scratch
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _start_removal(folder: Path) -> int:

@@ -77,3 +77,12 @@ def test_the_numbers_that_a_norm_is_taken_over_are_counted(
     with Normalised() as normalised, torch.no_grad():
         module(torch.randn(shape))
     assert normalised.fewest == fewest
+
+
+RECTIFIED = GROUPED.replace("torch.relu(self.norm(self.linear(x))) + 1", "torch.relu(self.linear(x) - 99)")
+
+
+def test_zeros_on_a_files_own_inputs_alone_make_no_size_degenerate() -> None:
+    found = held(RECTIFIED, 32 << 10, rows=256, width=128, groups=8)
+    assert found.overrides == {"ROWS": 64, "WIDTH": 64}
+    assert not found.sizes.degenerate

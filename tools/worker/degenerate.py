@@ -1,4 +1,8 @@
-"""Sizes at which a reference has lost what it computes: a norm over one number, an answer to any question."""
+"""Sizes at which a reference has lost what it computes: a norm over one number makes zero of whatever comes in.
+
+Whether two answers are alike would tell more, but also of healthy ones, which a rectifier makes zero on a file's own
+inputs and on no other distribution.
+"""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -6,8 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
-
-from kernelgate.tools.worker.structure import leaves
 
 FEWEST_NORMALISED: Final = 4
 """Of one number a norm makes zero, of two a sign; of four the values show."""
@@ -21,6 +23,11 @@ class Normalised(TorchFunctionMode):
         """None yet."""
         super().__init__()
         self.fewest = NONE
+
+    @property
+    def hardly_anything(self) -> bool:
+        """Whether one was taken over so few that the values do not show."""
+        return self.fewest < FEWEST_NORMALISED
 
     def __torch_function__(
         self,
@@ -63,17 +70,3 @@ _COUNTS: Final[dict[str, Callable[..., int]]] = {
     "softmax": _over_dimension,
     "log_softmax": _over_dimension,
 }
-
-
-def is_degenerate(normalised: Normalised, answer: object, other: object) -> bool:
-    """Whether a forward took a norm over hardly anything, or gave the same answer to other inputs."""
-    if normalised.fewest < FEWEST_NORMALISED:
-        return True
-    others = dict(leaves(other))
-    return all(_is_same(leaf, others.get(path)) for path, leaf in leaves(answer))
-
-
-def _is_same(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and one.shape == other.shape and torch.equal(one, other)
-    return bool(one == other)

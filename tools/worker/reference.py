@@ -16,7 +16,7 @@ from kernelgate.tasks import source as task_source
 from kernelgate.tasks.model import Distribution, Override, Task, Workload
 from kernelgate.tools.kit.facts import WorkloadFacts
 from kernelgate.tools.worker import inputs, memory
-from kernelgate.tools.worker.degenerate import Normalised, is_degenerate
+from kernelgate.tools.worker.degenerate import Normalised
 from kernelgate.tools.worker.flops import FlopCount
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
@@ -254,13 +254,8 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in ALLOCATION_TEXTS)
 
 
-def _measured(
-    code: types.ModuleType, weight_seed: int, device: str, inputs_bytes: int, working_bytes: int, looked_at: int = 0
-) -> Sizes:
-    """Sizes of one forward; on the CPU inputs and work may take so much memory, and allocations beyond fail.
-
-    Where inputs and outputs take `looked_at` bytes at most, a second forward tells whether they are degenerate.
-    """
+def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_bytes: int, working_bytes: int) -> Sizes:
+    """Sizes of one forward; on the CPU inputs and work may take so much memory, and allocations beyond fail."""
     normalised = Normalised()
     with torch.no_grad(), inputs.seeded(weight_seed):
         with _bound(device, inputs_bytes), torch.device(device):
@@ -277,15 +272,10 @@ def _measured(
             positional, named = call_arguments(arguments)
             with normalised:
                 answer = module(*positional, **named)
-        degenerate = False
-        if byte_size(arguments) + byte_size(answer) <= looked_at:
-            with torch.device(device):
-                positional, named = call_arguments(inputs.on_device(code.get_inputs(), device))
-            degenerate = is_degenerate(normalised, answer, module(*positional, **named))
     if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
         raise TaskError("the reference returns neither a tensor nor a number")
     dtype = main_dtype([*tensors_in(arguments), *module.parameters()])
-    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype, degenerate)
+    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype, normalised.hardly_anything)
 
 
 def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[None]:
@@ -327,7 +317,7 @@ def _tried_size(
     """A shrink step executed and measured, or what its code raised: it may break the task's own arithmetic."""
     try:
         code = _executed(task, workload, overrides)
-        return code, _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES, limit)
+        return code, _measured(code, task.weight_seed, device, 2 * limit, SHRINK_WORK_BYTES)
     except BaseException as error:  # noqa: BLE001  a reference may raise what it likes; another step may work
         return error
 

@@ -19,7 +19,7 @@ class Sizes:
     dtype: torch.dtype = torch.float32
     """Of most of the inputs and weights, among floats."""
     degenerate: bool = False
-    """The answer has lost what it is made of; only of a size that was found by halving."""
+    """A norm was taken over hardly anything: the answer has lost what it is made of."""
 
     @property
     def call_bytes(self) -> int:

@@ -2,7 +2,8 @@
 
 `python tests/gpu/write_figures.py DIR`, where DIR has `gpu_host.json` of `gpu_host.py`, `kernelbench.json` of
 `kernelbench_run.py`, `evaluator.json` of `kernelbench_evaluator.py`, `demo.txt` as `kernelgate demo` printed it,
-`server_run.json` and, from a host with two cards, `two_cards.json` of `server_run.py`.
+`server_run.json` and, from a host with two cards, `two_cards.json` of `server_run.py`. What DIR lacks, and steps of
+`server_run.py` that were not run, stay as the measurement has them, and are named there with the date of their run.
 """
 
 import json
@@ -106,12 +107,27 @@ def without_places(raw: Any) -> Any:
     return json.loads(re.sub(r"(?<![\w.:/])/(?:[\w.+-]+/)+", "…/", json.dumps(raw, ensure_ascii=False)))
 
 
+def filled(folder: Path, earlier: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What a folder has, the gaps filled from an earlier measurement's readings, and the names of what came from there."""
+    parts = {"kernelbench": "kernelbench", "kernelbench_evaluator": "evaluator", "server_run": "server_run",
+             "two_cards": "two_cards"}  # fmt: skip
+    raw: dict[str, Any] = {}
+    kept: list[str] = []
+    for name, file in parts.items():
+        path = folder / f"{file}.json"
+        raw[name] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else earlier[name]
+        kept += [] if path.exists() else [name]
+    steps = [step for step in earlier["server_run"] if step not in raw["server_run"]]
+    raw["server_run"] |= {step: earlier["server_run"][step] for step in steps}
+    return raw, kept + [f"server_run.{step}" for step in steps]
+
+
 def main(folder: str) -> None:
     """Read, compute, write."""
-    host, problems, evaluator, server, cards = (
-        json.loads(Path(folder, f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("gpu_host", "kernelbench", "evaluator", "server_run", "two_cards")
-    )
+    out = FOLDER / "gpu_candidate_cost.json"
+    earlier = json.loads(out.read_text(encoding="utf-8"))
+    raw, kept = filled(Path(folder), earlier["raw"])
+    host = json.loads(Path(folder, "gpu_host.json").read_text(encoding="utf-8"))
     demo = Path(folder, "demo.txt").read_text(encoding="utf-8")
     seen = host["environment"]
     driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
@@ -123,13 +139,14 @@ def main(folder: str) -> None:
             device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
             torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
         ),
-        figures=figures(host, problems) | evaluator_figures(evaluator) | demo_figures(demo) | server_figures(server),
+        figures=figures(host, raw["kernelbench"]) | evaluator_figures(raw["kernelbench_evaluator"])
+        | demo_figures(demo) | server_figures(raw["server_run"]),
         raw=without_places({
-            "gpu_host": {k: v for k, v in host.items() if k != "environment"}, "kernelbench": problems, "demo": demo,
-            "kernelbench_evaluator": evaluator, "server_run": server, "two_cards": cards,
+            "gpu_host": {k: v for k, v in host.items() if k != "environment"}, "demo": demo, **raw,
+            "of_an_earlier_run": {"date_utc": earlier["date_utc"], "parts": kept},
         }),
     )  # fmt: skip
-    (FOLDER / "gpu_candidate_cost.json").write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    out.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def without_places(raw: Any) -> Any:
 
 
 def filled(folder: Path, earlier: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What a folder has, the gaps filled from an earlier measurement's readings, and the names of what came from there."""
+    """What a folder has, its gaps filled from an earlier measurement, and the names of what came from there."""
     parts = {"kernelbench": "kernelbench", "kernelbench_evaluator": "evaluator", "server_run": "server_run",
              "two_cards": "two_cards"}  # fmt: skip
     raw: dict[str, Any] = {}

@@ -1,20 +1,23 @@
 """`precise_time`: is the candidate faster, and by how much? Paired blocks until the class is certain."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from kernelgate.budget.model import PASSING, Rung, Verdict, as_tuple
-from kernelgate.tasks.model import Frozen
+from kernelgate.tasks.model import Distribution, Frozen
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.arguments import PromotionArgs
 from kernelgate.tools.kit.bench import Bench
+from kernelgate.tools.kit.facts import Comparison, Fault, WorkloadFacts
 from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming, margin_of, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import (
+    FAR,
     TimingFacts,
     WorkloadRatio,
     combined,
@@ -125,7 +128,31 @@ def measure(bench: Bench, plan: PrecisePlan) -> TimingFacts:
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break
-    return TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=margin)
+    facts = TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=margin)
+    if len(timings) < len(chosen) or not any(is_far(timing) for timing in timings):
+        return facts
+    return facts.model_copy(update=_checked_harder(bench, chosen))
+
+
+def is_far(timing: WorkloadTiming) -> bool:
+    """Whether a workload's gain is too large to be believed at once."""
+    own = timing.bounds(0.95)
+    return timing.fault is None and timing.wrong is None and own is not None and own.median > FAR
+
+
+def _checked_harder(bench: Bench, workloads: Sequence[WorkloadFacts]) -> dict[str, object]:
+    """Each distribution on each workload, hidden ones too, in the process that was timed, up to a wrong answer."""
+    asked: list[tuple[WorkloadFacts, Distribution]] = [(w, d) for w in workloads for d in bench.task.distributions]
+    done: list[Comparison] = []
+    for number, (workload, distribution) in enumerate(asked):
+        bench.progress("checking what is so fast", number, len(asked))
+        answer = bench.compare(workload.name, distribution)
+        if isinstance(answer, Fault):
+            return {"fault": answer, "again": tuple(done)}
+        done.append(answer)
+        if answer.problem != "none":
+            break
+    return {"again": tuple(done)}
 
 
 def judge(facts: TimingFacts | None, exit_: ChildExit, plan: PrecisePlan) -> PreciseReport:
@@ -180,7 +207,7 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
     return PreciseReport(
         verdict=Verdict(verdict),
         code="NO_GAIN" if verdict == "same" else None,
-        summary=_summary(verdict, whole, worst, floor, outside_whole),
+        summary=_summary(verdict, whole, worst, floor, outside_whole) + _confirmed(facts),
         ratio=whole.median,
         low=whole.low,
         high=whole.high,
@@ -209,6 +236,10 @@ def _summary(verdict: WorkloadClass, whole: Bounds, worst: WorkloadRatio, floor:
     if verdict == "faster" and worst.high < 1 / (1 + floor):
         said += f"; but workload {worst.workload} got slower ({worst.ratio:.3f}x)"
     return said
+
+
+def _confirmed(facts: TimingFacts) -> str:
+    return f"; over {FAR:g}x: {len(facts.again)} more answers were right behind the timing" if facts.again else ""
 
 
 def score(report: PreciseReport) -> Score | None:

@@ -1,8 +1,9 @@
 import itertools
 import random
+from typing import Any
 
 import pytest
-from synthetic import CEILINGS, noisy, timing, workload, wrong
+from synthetic import CEILINGS, noisy, right, timing, workload, wrong
 
 from kernelgate.budget.model import Verdict
 from kernelgate.tools import quick_time
@@ -10,7 +11,7 @@ from kernelgate.tools.kit.facts import Fault
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import ChildExit
-from kernelgate.tools.precise_time import LOOKS, PrecisePlan, PreciseReport, certain, judge, noise_floor
+from kernelgate.tools.precise_time import LOOKS, PrecisePlan, PreciseReport, certain, is_far, judge, noise_floor
 
 FINISHED = ChildExit(kind="finished")
 
@@ -132,6 +133,36 @@ def test_a_candidate_that_is_wrong_only_on_a_hidden_shape_fits_the_shown_ones() 
     rng = random.Random(10)
     hidden = timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 2, facts=workload("secret", held_out=True))
     report = verdict(hidden.model_copy(update={"wrong": wrong("secret")}))
+    assert report.code == "SHAPE_FIT"
+    assert "secret" not in report.model_dump_json()
+
+
+def far(rng: random.Random, **facts: Any) -> WorkloadTiming:
+    return timing(noisy(rng, 1200, 0.01), noisy(rng, 100, 0.01), 24, facts=workload(**facts))
+
+
+def test_what_is_over_ten_times_faster_is_told_with_how_often_it_was_right_afterwards() -> None:
+    rng = random.Random(21)
+    measured = TimingFacts(timings=(far(rng),), again=(right(), right()))
+    assert is_far(measured.timings[0])
+    assert not is_far(timing(noisy(rng, 1000, 0.01), noisy(rng, 200, 0.01), 24))
+    report = judge(measured, ChildExit(kind="finished"), PrecisePlan())
+    assert report.verdict is Verdict.faster
+    assert "over 10x: 2 more answers were right" in report.summary
+
+
+def test_a_wrong_answer_behind_the_timing_takes_the_gain_away() -> None:
+    measured = TimingFacts(timings=(far(random.Random(22)),), again=(right(), wrong()))
+    report = judge(measured, ChildExit(kind="finished"), PrecisePlan())
+    assert (report.verdict, report.code, report.ratio) == (Verdict.wrong_values, "PHASE_SNIFF", None)
+    assert report.summary.startswith("it is over 10x, so it was checked once more")
+
+
+def test_of_a_hidden_workload_that_is_wrong_behind_the_timing_nothing_is_told() -> None:
+    measured = TimingFacts(
+        timings=(far(random.Random(23), name="secret", held_out=True),), again=(right("secret"), wrong("secret"))
+    )
+    report = judge(measured, ChildExit(kind="finished"), PrecisePlan())
     assert report.code == "SHAPE_FIT"
     assert "secret" not in report.model_dump_json()
 

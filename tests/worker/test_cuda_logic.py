@@ -9,6 +9,7 @@ import pytest
 from bench_tasks import HONEST, SOFTMAX, forward, task
 from harness import asking
 
+from kernelgate.tasks.model import Task
 from kernelgate.tools import check_correctness, precise_time, quick_time
 from kernelgate.tools.kit.facts import Qualification
 from kernelgate.tools.kit.timing_report import TimingFacts, forged
@@ -95,16 +96,33 @@ def test_an_answer_cached_by_address_is_wrong(serve: Serve) -> None:
     assert report.code in ("PHASE_SNIFF", "OUTPUT_REPLAY")
 
 
+SLOW = task(
+    SOFTMAX.replace("import torch\n", "import time, torch\n").replace("return torch", "time.sleep(0.03); return torch")
+)
+"""The candidate is more than ten times faster."""
+
+
+def test_what_is_over_ten_times_faster_is_checked_again_behind_the_timing(serve: Serve) -> None:
+    facts = timed(serve(HONEST, ("precise_time", {"looks": [12]}), on=SLOW)["replies"][0])
+    distributions = {(each.workload, each.distribution) for each in facts.again}
+    assert (
+        len(distributions)
+        == len(facts.again)
+        == len(facts.timings) * len(Task.model_validate_json(json.dumps(SLOW)).distributions)
+    )
+    assert {each.problem for each in facts.again} == {"none"}
+
+
 FORGED = """
 import time
 from kernelgate.tools.worker import cuda_timing
 event = cuda_timing._EVENT
-event.elapsed_time = lambda self, other: (other._at_ns - self._at_ns) / 1e6 / 50
+event.elapsed_time = lambda self, other: (other._at_ns - self._at_ns) / 1e6 / 150
 """
 
 
 def test_forged_events_are_contradicted_by_the_wall_clock(serve: Serve) -> None:
-    slow = forward("import time\ntime.sleep(0.004)\nreturn torch.softmax(x, -1)", FORGED)
+    slow = forward("import time\ntime.sleep(0.012)\nreturn torch.softmax(x, -1)", FORGED)
     facts = timed(serve(slow, ("quick_time", QUICK))["replies"][0])
     assert facts.timings[0].candidate_us() < facts.timings[0].baseline_us() / 2, "the claim"
     outside = facts.timings[0].outside_bounds(0.95)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 from kernelgate.budget.model import Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
-from kernelgate.tools.kit.facts import Block, Ceilings, Fault, WorkloadFacts
+from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, WorkloadFacts
 from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.statistics import Bounds, geometric_mean, median
@@ -29,6 +29,8 @@ own interval above 1 too."""
 PHYSICS_SLACK: Final = 0.5
 """A claim under half of the physical bound is impossible; the ceilings are measured, not data-sheet, values."""
 NEAR_BOUND: Final = 1.05
+FAR: Final = 10.0
+"""A gain over this is more often a trick than a kernel: it is checked harder before it is told."""
 
 
 class TimingFacts(Frozen):
@@ -39,7 +41,9 @@ class TimingFacts(Frozen):
     margin: float = 0.0
     """What two processes of the device may differ by for reasons beside their work."""
     fault: Fault | None = None
-    """While loading."""
+    """While loading, or while it was checked again."""
+    again: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
+    """Of what was too fast to be believed at once: answers compared after it was timed, up to the first wrong one."""
 
 
 class WorkloadRatio(Frozen):
@@ -138,7 +142,7 @@ def failure_of(facts: TimingFacts | None, exit_: ChildExit, limit_s: float) -> F
         if timing.fault is not None:
             return failures.of_fault(timing.fault, exit_, limit_s)
         if timing.wrong is not None:
-            return _wrong_while_timed(timing, name)
+            return _wrong_while_timed(timing.wrong, timing.workload, name, "an output of a timed call is wrong")
         if any(pair.candidate.recompiled for pair in timing.pairs):
             return Failure(
                 Verdict.recompiles,
@@ -146,20 +150,24 @@ def failure_of(facts: TimingFacts | None, exit_: ChildExit, limit_s: float) -> F
                 f"on {name} it compiles kernels while it is timed, after its first calls: make what it specialises on "
                 "the same for all inputs of a shape",
             )
+    names = dict(zip((timing.workload.name for timing in facts.timings), public_names(facts.timings), strict=True))
+    workloads = {timing.workload.name: timing.workload for timing in facts.timings}
+    for wrong in facts.again:
+        if wrong.problem != "none":
+            said = f"it is over {FAR:g}x, so it was checked once more, and an answer is wrong"
+            return _wrong_while_timed(wrong, workloads[wrong.workload], names[wrong.workload], said)
     return failures.of_exit(exit_, limit_s)
 
 
-def _wrong_while_timed(timing: WorkloadTiming, name: str) -> Failure:
-    assert timing.wrong is not None
-    failure = failures.of_comparison(timing.wrong.model_copy(update={"workload": name}))
-    if timing.workload.held_out:
+def _wrong_while_timed(wrong: Comparison, workload: WorkloadFacts, name: str, said: str) -> Failure:
+    failure = failures.of_comparison(wrong.model_copy(update={"workload": name}))
+    if workload.held_out:
         # Nothing of the comparison is told: it would give the shape away.
-        said = f"on {name}, a shape that it was not shown, its answer is not right ({failure.verdict})"
-        return failure._replace(code="SHAPE_FIT", summary=said)
+        hidden = f"on {name}, a shape that it was not shown, its answer is not right ({failure.verdict})"
+        return failure._replace(code="SHAPE_FIT", summary=hidden)
     if failure.verdict is Verdict.wrong_values:
         # It was right when checked and wrong when timed: a fact about when it works, not only about its values.
-        said = f"an output of a timed call is wrong: {failure.summary}"
-        return failure._replace(code=failure.code or "PHASE_SNIFF", summary=said)
+        return failure._replace(code=failure.code or "PHASE_SNIFF", summary=f"{said}: {failure.summary}")
     return failure
 
 

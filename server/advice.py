@@ -79,8 +79,13 @@ def next_steps(bearings: Bearings, run_id: str, device_kind: str, standing: Stan
     if leader is not None and (standing is None or leader != standing.candidate_id):
         price_s = prices_s.get(Rung.precise, 0.0)
         why = f"{leader} ranks best at quick_time and is not timed precisely yet"
-        step = NextStep(tool="precise_time", arguments={"candidate_id": leader}, why=why, price_device_s=price_s)
-        steps.append(step)
+        missing = _unpaid(Rung.precise, purse)
+        steps.append(
+            NextStep(
+                tool="precise_time", arguments={"candidate_id": leader}, why=why, price_device_s=price_s,
+                allowed=not missing, missing=missing,
+            )
+        )  # fmt: skip
     steps.append(_compile_step(purse, run_id, standing))
     # What is allowed comes first; sorted is stable, so the order of usefulness stays.
     return tuple(sorted(steps, key=lambda step: not step.allowed)[:4])
@@ -148,16 +153,23 @@ def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kin
     """What stands in the way of a rung; empty if nothing does."""
     if absent := not_here(rung, standing.language, device_kind):
         return absent
+    if unpaid := _unpaid(rung, purse):
+        return unpaid
+    if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
+        # The rule names what it would take in a sentence of its own: "A rank 1 or better of 4."
+        needed = in_tools(standing.promotion.missing)
+        return f"it needs {needed[:1].lower()}{needed[1:]}" if needed else in_tools(standing.promotion.why)
+    return ""
+
+
+def _unpaid(rung: Rung, purse: Purse) -> str:
+    """What the purse lacks for a call; empty if it can be paid."""
     if purse.calls_left(rung) <= 0:
         return f"no {TOOL_OF_RUNG[rung]} calls are left in this run"
     if purse.device_s_left <= 0:
         return f"no device seconds are left in this run{_until_then(purse.open.device_s, 'device seconds')}"
     if purse.deadline_s_left <= 0:
         return f"the run's time is up{_until_then(purse.open.work_s, 's of work')}"
-    if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
-        # The rule names what it would take in a sentence of its own: "A rank 1 or better of 4."
-        needed = in_tools(standing.promotion.missing)
-        return f"it needs {needed[:1].lower()}{needed[1:]}" if needed else in_tools(standing.promotion.why)
     return ""
 
 

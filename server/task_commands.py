@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 from rich.console import Console
+from rich.markup import escape
 
 from kernelgate.server.measure import probe, qualify
 from kernelgate.server.services import Services, open_catalogue, open_services
@@ -48,13 +49,15 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
                 left_out = f"; left out: {'; '.join(fitness.left_out)}" if fitness.left_out else ""
                 shapes = len(task.workloads_on(device.kind, held_out=True))
                 tried = f"{shapes} workloads, distributions {', '.join(fitness.distributions)}"
-                console.print(f"[green]fit[/]      {name} on {device.kind}: {tried}; mutant answers fail{left_out}")
+                console.print(
+                    f"[green]fit[/]      {name} on {device.kind}: {tried}; mutant answers fail{escape(left_out)}"
+                )
                 for note in fitness.notes:
-                    console.print(f"[yellow]note[/]     {note}")
+                    console.print(f"[yellow]note[/]     {escape(note)}")
                 status = max(status, await _check_own_kernel(services, fitness.applied_to(task), device, console))
             else:
                 status = 1
-                console.print(f"[red]refused[/]  {name}: {'; '.join(fitness.problems)}")
+                console.print(f"[red]refused[/]  {name}: {escape('; '.join(fitness.problems))}")
     return status
 
 
@@ -66,7 +69,7 @@ async def _check_own_kernel(services: Services, task: Task, device: DeviceRef, c
     if found.well:
         console.print(f"[green]right[/]    its own kernel, on the smallest workload of {device.kind}")
         return 0
-    console.print(f"[red]wrong[/]    its own kernel does not pass: {found.why}")
+    console.print(f"[red]wrong[/]    its own kernel does not pass: {escape(found.why)}")
     return 1
 
 

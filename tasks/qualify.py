@@ -52,6 +52,8 @@ _MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
         "let Model use its weights in a way that shows in its answer, and draw them at random",
     ),
 }
+NAMED: Final = 5
+"""Of a long list."""
 _IGNORED: Final[Mutant] = "ignored"
 """Judged by itself: what has no effect anywhere is told, not refused."""
 _ALWAYS_POSSIBLE: Final[frozenset[Mutant]] = frozenset({"zeros"})
@@ -94,6 +96,8 @@ class ReferenceFacts(Frozen):
     """Whether those constants were halved by the referee."""
     inputs: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
     """Of each input, `float32 [64, 256]`."""
+    plain_weights: Annotated[tuple[str, ...], BeforeValidator(as_tuples)] = ()
+    """Weights that are all ones or all zeros as the reference makes them."""
     refused_by_own_check: str = ""
     """What the task's own check has against the reference's answer; empty if it has none, or none was asked."""
     outputs: Annotated[tuple[OutputFacts, ...], BeforeValidator(as_tuples)] = ()
@@ -239,6 +243,13 @@ def _inert(counting: tuple[Distribution, ...], facts: Qualification) -> Iterator
     if inert := [name for name in dict.fromkeys(trial.of for trial in trials) if name not in reacted]:
         named = ", ".join(inert)
         yield f"no answer of its reference reacts to {named} beyond its tolerance: a candidate that ignores it is right"
+    plain = list(dict.fromkeys(name for reference in facts.references for name in reference.plain_weights))
+    if plain:
+        more = f" and {len(plain) - NAMED} more" if len(plain) > NAMED else ""
+        yield (
+            f"weights {', '.join(plain[:NAMED])}{more} are all ones or all zeros as its reference makes them: a "
+            "candidate that leaves them out is right; draw them at random to have them count"
+        )
 
 
 def _ignored_on(workload: str, counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:

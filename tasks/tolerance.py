@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     cap: float
     """Never accept a larger error than this; a reference whose own error is larger tells nothing."""
     smallest: float
-    """Smallest normal number: what is below may be flushed to zero."""
+    """Smallest normal number: what is below may be flushed to zero. Of float16 ten of the least: GPUs keep those."""
 
 
 LIMITS: Final[dict[Dtype, Limits]] = {
@@ -39,7 +39,7 @@ LIMITS: Final[dict[Dtype, Limits]] = {
     # none for a half-precision input, which is off by up to 5e-4.
     "float32": Limits(1e-4, 1e-2, 1.1754944e-38),
     "complex": Limits(1e-4, 1e-2, 1.1754944e-38),
-    "float16": Limits(2e-3, 5e-2, 6.1035e-05),
+    "float16": Limits(2e-3, 5e-2, 10 * 2.0**-24),
     "bfloat16": Limits(1.6e-2, 1e-1, 1.1754944e-38),
 }
 """Dtypes that float64 can judge; the others have stated or default tolerances."""
@@ -93,10 +93,14 @@ def rtol_of(dtype: Dtype, own_rel: float) -> float:
     return min(max(ROOM * own_rel, limits.floor), limits.cap)
 
 
-def atol_of(dtype: Dtype, own_abs: float, size: float, rms: float) -> float:
-    """The absolute part; `own_abs` is what of the reference's error `rtol / ROOM` of each element leaves over."""
+def atol_of(dtype: Dtype, own_abs: float, size: float, rms: float, usual_rms: float = 0.0) -> float:
+    """The absolute part; `own_abs` is what of the reference's error `rtol / ROOM` of each element leaves over.
+
+    `usual_rms`: of the answer to normal inputs. Where others make it small, what it is the difference of is as large as
+    ever: exp(x) - 1 is right to the rounding of 1.
+    """
     limits = LIMITS[dtype]
-    least = max(SCALE_FLOOR * limits.floor * size, ROUNDING * rms, limits.smallest)
+    least = max(SCALE_FLOOR * limits.floor * size, ROUNDING * max(rms, usual_rms), limits.smallest)
     return max(min(max(ROOM * own_abs, least), limits.cap * rms), limits.smallest)
 
 

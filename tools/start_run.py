@@ -29,7 +29,7 @@ class StartRunArgs(Frozen):
     """Wall-clock seconds of work."""
     precise_calls: int | None = Field(default=None, ge=0, le=1_000_000)
     """How often precise_time may be called."""
-    device: Annotated[str, StringConstraints(pattern=r"^(|cpu|cuda(:\d+)?)$")] = ""
+    device: Annotated[str, StringConstraints(pattern=r"^(|cpu|cuda(:\d+)?|GPU-.+)$")] = ""
     """`cpu`, `cuda:0`, …; default is the server's."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
     """The same key with the same arguments returns the same run."""

@@ -19,6 +19,9 @@ from kernelgate.tools.worker.variants import CannotTell, exact_leaves
 SAME_EVERYWHERE: Final[frozenset[Distribution]] = frozenset({"zeros", "ones"})
 """Under these an honest mistake gives a constant too."""
 
+BY_CHANCE: Final = 0.05
+"""Several times what a byte is like a secret one by chance."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -144,10 +147,16 @@ def _judge_tensor(
         update={
             **_numbers(finding),
             "output": path,
-            "untouched_share": entry.poisons[path].untouched_share(got),
+            "untouched_share": _untouched_share(entry, path, got),
             "looks_like": _telling(question, entry, path, want),
         }
     )
+
+
+def _untouched_share(entry: PoolEntry, path: str, got: torch.Tensor) -> float:
+    """Share that was never written; of one-byte answers one element in 256 looks so by chance."""
+    share = entry.poisons[path].untouched_share(got)
+    return share if got.element_size() > 1 or share > BY_CHANCE else 0.0
 
 
 def _telling(question: Question, entry: PoolEntry, path: str, want: torch.Tensor) -> LooksLike:

@@ -6,7 +6,7 @@ The reference may be lucky where an honest kernel is not, so a float64 run with 
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,9 +34,18 @@ SAMPLED: Final = 1 << 20
 
 
 def output_facts(
-    task: Task, held: HeldWorkload, distribution: Distribution, drawn: Drawn, expected: object, seed: int
+    task: Task,
+    held: HeldWorkload,
+    distribution: Distribution,
+    drawn: Drawn,
+    expected: object,
+    seed: int,
+    usual: Mapping[str, float],
 ) -> tuple[OutputFacts, ...]:
-    """Of each output that is a tensor of floats: how far it is from float64, and how far an answer may be from it."""
+    """Of each output that is a tensor of floats: how far it is from float64, and how far an answer may be from it.
+
+    `usual`: root mean square of outputs by path under usual inputs, as far as it is known.
+    """
     floats = _floats(expected)
     errors: dict[str, list[_Error]] = {}
     noisy: dict[str, list[_Error]] = {}
@@ -58,7 +67,8 @@ def output_facts(
         except CannotTell as error:
             errors, why = {}, str(error)
     return tuple(
-        _facts(task, path, leaf, errors.get(path, []), noisy.get(path, []), why) for path, leaf in floats.items()
+        _facts(task, path, leaf, errors.get(path, []), noisy.get(path, []), why, usual.get(path, 0.0))
+        for path, leaf in floats.items()
     )
 
 
@@ -97,7 +107,13 @@ def _source(task: Task, tensor: torch.Tensor) -> Source:
 
 
 def _facts(
-    task: Task, path: str, want: torch.Tensor, errors: Sequence[_Error], noisy: Sequence[_Error], why: str
+    task: Task,
+    path: str,
+    want: torch.Tensor,
+    errors: Sequence[_Error],
+    noisy: Sequence[_Error],
+    why: str,
+    usual_rms: float,
 ) -> OutputFacts:
     kind, source = dtype_kind(want.dtype), _source(task, want)
     if source != "calibrated" or not errors:
@@ -114,7 +130,7 @@ def _facts(
     return OutputFacts(
         path=path, dtype=kind, source="calibrated", own_rel=_bounded(own_rel), own_abs=_bounded(own_abs),
         noise_rel=_bounded(noise_rel), noise_abs=_bounded(noise_abs), size=size, rms=rms, rtol=rtol,
-        atol=atol_of(kind, _bounded(max(own_abs, noise_abs)), size, rms),
+        atol=atol_of(kind, _bounded(max(own_abs, noise_abs)), size, rms, usual_rms),
     )  # fmt: skip
 
 

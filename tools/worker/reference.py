@@ -134,7 +134,8 @@ class HeldWorkload:
 
     def rounded(self, arguments: object, seed: int) -> Any:
         """As `exact`, with every operation disturbed by what rounding to float32 may do; raises `CannotTell`."""
-        return self._varied("exact").answer(arguments, seed, rounded=True)
+        indexed = any(domain.startswith("index(") for domain in self._task.domains)
+        return self._varied("exact").answer(arguments, seed, rounded=True, keep_whole=indexed)
 
     def variant(self, kind: Kind, arguments: object, seed: int) -> Any:
         """The answer of a changed copy of the reference; raises `CannotTell`."""

@@ -1,6 +1,7 @@
 """The reference judged by itself, and mutants judged as answers are: the numbers of a qualification."""
 
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -47,14 +48,19 @@ class Tried:
         )
 
 
-def reference_facts(tried: Tried) -> ReferenceFacts:
-    """What the reference is like on one draw, run once more on the same input; the draw learns its bounds."""
+def reference_facts(tried: Tried, usual: Mapping[str, float]) -> ReferenceFacts:
+    """What the reference is like on one draw, run once more on the same input; the draw learns its bounds.
+
+    `usual`: root mean square of outputs by path under usual inputs, as far as it is known.
+    """
     held, drawn = tried.held, tried.drawn
     tensors = [leaf for _, leaf in leaves(tried.expected) if isinstance(leaf, torch.Tensor)]
     finite = all(_is_finite(tensor) for tensor in tensors)
     judged = finite or tried.distribution == "nonfinite"
     outputs = (
-        () if not judged else output_facts(tried.task, held, tried.distribution, drawn, tried.expected, tried.seed)
+        ()
+        if not judged
+        else output_facts(tried.task, held, tried.distribution, drawn, tried.expected, tried.seed, usual)
     )
     tried.task = with_bounds(tried.task, held.name, tried.distribution, outputs)
     again = dict(leaves(held.expect(drawn.arguments, tried.seed)))
@@ -63,6 +69,7 @@ def reference_facts(tried: Tried) -> ReferenceFacts:
         distribution=tried.distribution,
         finite=finite,
         deterministic=_judged(tried, again),
+        plain_weights=_plain_weights(held.built.module),
         refused_by_own_check=held.check(drawn.arguments, tried.expected) if held.has_check else "",
         output_std=_spread(tensors),
         bytes_needed=held.sizes.call_bytes,
@@ -78,6 +85,12 @@ def _judged(tried: Tried, again: dict[str, Any]) -> bool:
     question = tried.question()
     plain = Question(question.task, question.workload, question.distribution, question.expected)
     return judge_values(plain, tried.drawn.arguments, lambda path, _: again[path])
+
+
+def _plain_weights(module: torch.nn.Module) -> tuple[str, ...]:
+    """A norm's weight and bias, most often: what is left out where it is one or zero changes nothing."""
+    found = [(name, weight.detach()) for name, weight in module.named_parameters() if weight.numel()]
+    return tuple(name for name, weight in found if bool((weight == 1).all()) or bool((weight == 0).all()))
 
 
 def _form(leaf: object) -> str:

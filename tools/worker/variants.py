@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -40,15 +41,16 @@ class Variant:
                 raise CannotTell("it has no weights")
             self._restorer = Restorer(self._module)
 
-    def answer(self, arguments: object, seed: int, *, rounded: bool = False) -> Any:
+    def answer(self, arguments: object, seed: int, *, rounded: bool = False, keep_whole: bool = False) -> Any:
         """The answer to the same arguments, as the reference's is nested; raises `CannotTell`.
 
-        With `rounded`, inputs and the result of each operation are disturbed as float32 rounding would.
+        With `rounded`, inputs and the result of each operation are disturbed as float32 rounding would; with
+        `keep_whole` no inputs of whole numbers, which may be indices.
         """
         with self._told(), self._defaults():
             given = arguments if self._kind == "weights" else replaced(arguments, self._enter)
             if rounded:
-                given = replaced(given, disturbed)
+                given = replaced(given, partial(disturbed, keep_whole=keep_whole))
             inputs.reseed(seed)
             self._restorer.restore()
             outputs: list[object] = []

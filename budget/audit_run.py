@@ -44,6 +44,7 @@ class _Amounts(NamedTuple):
 
 _NOWHERE: Final = frozenset[str]()
 _NAMES: Final = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "cpu_s", "work_s", "overrun_s")
+_CALL: Final = itemgetter(*map(EventRow._fields.index, ("candidate_id", "rung", "environment_id")))
 _SHARED_OF_EVENT: Final = itemgetter(*map(EventRow._fields.index, _NAMES))
 _SHARED_OF_RESULT: Final = itemgetter(*map(ResultRow._fields.index, _NAMES))
 _BELOW: Final = {rung.value: tuple(step.value for step in rungs_below(rung)) for rung in Rung}
@@ -233,6 +234,12 @@ class RunAudit:
         if event.account_id != HOUSE:
             wrong.append(f"The overrun {seq} is booked on {event.account_id}, not on the house.")
         settle = end.event
+        if _CALL(event) != _CALL(settle):
+            wrong.append(f"The overrun {seq} is of another call than hold {event.hold_seq}.")
+        if _differ(event.gpu_s + event.cpu_s, event.overrun_s):
+            wrong.append(f"The overrun {seq} says two amounts of device seconds.")
+        if (event.cpu_s if self._run["device_kind"] == "cuda" else event.gpu_s) > 0:
+            wrong.append(f"The overrun {seq} is of another kind of device than its run's.")
         if settle.kind == "release":
             wrong.extend(wrong_after_release(event, settle))
         if settle.kind == "settle" and _differ(event.gpu_s + event.cpu_s, settle.overrun_s):

@@ -146,6 +146,19 @@ class Admission(Runs):
             return ("rung_missing", *shut)
         return shortage(door.purse, door.account_s_left, request.rung, request.hold, request.least)
 
+    def spendable(self, run_id: str) -> Purse:
+        """A run's purse, its grant cut to what the caps of its account and of all accounts leave of device seconds.
+
+        Raises UnknownId.
+        """
+        purse = self.purse(run_id)
+        [row] = self.query("SELECT account_id FROM runs WHERE run_id = ?", run_id)
+        left_s = self._account_s_left(row["account_id"])
+        if left_s is None or left_s >= purse.device_s_left:
+            return purse
+        within_s = purse.open.device_s + purse.settled.device_s + left_s
+        return purse.model_copy(update={"granted": purse.granted.model_copy(update={"device_s": within_s})})
+
     def _account_s_left(self, account: str) -> float | None:
         """Device seconds left under the cap of an account and that of all together; None where neither is capped."""
         caps = self.query(

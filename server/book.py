@@ -168,7 +168,7 @@ class ServerBook:
                 run_id=run.run_id, task=run.task_name, rule=run.rule, rule_parameters=run.parameters,
                 device=run.device_kind, device_unit="gpu_s" if run.device_kind == "cuda" else "cpu_s",
                 environment_id=run.environment_id, environment=ledger.environment(run.environment_id),
-                budget=purse.granted, remaining=remaining_of(purse),
+                budget=purse.granted, remaining=remaining_of(ledger.spendable(run_id)),
                 prices_s={rung.value: seconds for rung, seconds in prices_s.items()},
                 spent_s=spent_per_rung(ledger, run_id),
                 noise_floor=float(str(calibration.facts["floor"])) if calibration else None,

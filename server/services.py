@@ -134,7 +134,7 @@ class Services:
 
     async def purse(self, run_id: str) -> Purse:
         """What a run may still spend."""
-        return await self.ledger.do(lambda ledger: ledger.purse(run_id))
+        return await self.ledger.do(lambda ledger: ledger.spendable(run_id))
 
     async def head(self) -> str:
         """`seq:hash` of the book's last event."""
@@ -265,7 +265,7 @@ class Services:
         """Where a run stands, in one visit to the book."""
         return await self.ledger.do(
             lambda ledger: advice.Bearings(
-                ledger.purse(run.run_id),
+                ledger.spendable(run.run_id),
                 self.prices_s(ledger, run, environment_id),
                 advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
                 next(iter(ledger.jobs_that_hold(run.run_id)), None),

@@ -128,6 +128,15 @@ async def test_an_agent_gets_the_caps_and_the_rule_of_the_file_and_may_ask_for_l
 
 
 @pytest.mark.anyio
+async def test_what_is_left_of_a_run_is_no_more_than_what_its_account_has_left(tmp_path: Path) -> None:
+    tight = policy_of("[caps]\ndevice_s = 30.0\n[accounts.local]\ndevice_s = 4.5\n", Path("x"))
+    [started] = await calls(tight, tmp_path, {})
+    assert started["run"]["budget"]["device_s"] == 30.0
+    assert started["run"]["remaining"]["device_s"] == 4.5
+    assert "4.5 cpu_s" in started["summary"]
+
+
+@pytest.mark.anyio
 async def test_a_cap_that_was_taken_out_of_the_file_is_gone(tmp_path: Path) -> None:
     await calls(policy_of(GOOD, Path("x")), tmp_path)
     await calls(Policy(), tmp_path)

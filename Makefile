@@ -27,10 +27,10 @@ RUN_STAMP := $(ENV)/kernelgate-run.stamp
 TEST_STAMP := $(ENV)/kernelgate-test.stamp
 made_here = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,not-made-here)
 
-# Tests that neither time anything nor fork a worker: they go on one core beside those that do.
-PURE := tests/budget tests/house tests/tasks tests/tools
+# Tests of the lane that begins with the checks; all others are in the one beside it.
+CHECKED := tests/budget tests/corpus tests/house tests/tasks tests/tools tests/server/test_server_kills.py tests/server/test_stdio.py
 
-.PHONY: help demo test test-long test-gpu format snapshots check unit bench checks-and-pure workers not-made-here
+.PHONY: help demo test test-long test-gpu format snapshots check unit bench checks-first the-others not-made-here
 .DELETE_ON_ERROR:
 
 help:
@@ -45,15 +45,15 @@ help:
 demo: $(RUN_STAMP)
 	@'$(BIN)/kernelgate' demo
 
-# Two lanes of about the same length; a folder that is not in the one is in the other.
+# Two lanes of about the same length; what is not in the one is in the other.
 test: $(TEST_STAMP)
-	@'$(MAKE)' --no-print-directory -j2 checks-and-pure workers
+	@'$(MAKE)' --no-print-directory -j2 checks-first the-others
 
-checks-and-pure: check
-	'$(BIN)/python' -m pytest $(PURE) $(ARGS)
+checks-first: check
+	'$(BIN)/python' -m pytest $(CHECKED) $(ARGS)
 
-workers: $(TEST_STAMP)
-	'$(BIN)/python' -m pytest tests $(addprefix --ignore=,$(PURE)) $(ARGS)
+the-others: $(TEST_STAMP)
+	'$(BIN)/python' -m pytest tests $(addprefix --ignore=,$(CHECKED)) $(ARGS)
 
 # Without node's download: the test extra brings node as a wheel.
 check: export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

@@ -31,7 +31,7 @@ from kernelgate.tools.worker.operators import OperatorRecord
 from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
-from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
+from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, dropped, time_calls
 from kernelgate.tools.worker.triton_target import install_standin_driver
 
 MODULE_NAME: Final = "kernelgate_candidate"
@@ -253,12 +253,12 @@ class Child:
         order = [index % len(self._pool) for index in range(question.calls)]
         restorer = self._restorer or Restorer(torch.nn.Module())
         before = restorer.before_call(question.seed, reseed=False, restore=True)
-        time_calls(self._model, self._pool, order[:1], before, _drop)
+        time_calls(self._model, self._pool, order[:1], before, dropped)
         # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
         profiler: Any = torch.autograd.profiler.profile(use_cpu=True)
         with profiler:
             samples = time_calls(
-                self._model, self._pool, order, before, _drop
+                self._model, self._pool, order, before, dropped
             )  # a copy of ours would be told as its own
         rows: list[Any] = sorted(profiler.key_averages(), key=lambda row: -float(row.self_cpu_time_total))
         total = sum(float(row.self_cpu_time_total) for row in rows) or 1.0
@@ -317,10 +317,6 @@ def _reply(child: Child, message: dict[str, JsonValue], descriptors: list[int]) 
 def _one_of(descriptors: list[int]) -> int:
     """The descriptor that came with a frame; on a GPU there is none."""
     return descriptors.pop() if descriptors else -1
-
-
-def _drop(index: int, output: object) -> None:
-    """Nobody needs the answers of a profile."""
 
 
 def _load_weights(model: torch.nn.Module, lent: dict[str, torch.Tensor]) -> protocol.Constructed:

@@ -15,7 +15,7 @@ from kernelgate.tasks.model import Bound, Distribution, Task, Tolerance
 from kernelgate.tools.worker.answers import Question
 from kernelgate.tools.worker.compare import compare_values, dtype_kind
 from kernelgate.tools.worker.patterns import same_bits
-from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload
 from kernelgate.tools.worker.structure import leaves
 
 PLACES: Final = 2
@@ -28,7 +28,6 @@ SAMPLED_ELEMENTS: Final = 1 << 16
 """Of each answer about so many elements are kept, to recognise one that is given again, whatever its size."""
 FEWEST_NEAR: Final = 8
 """Fewer numbers than that may be near others by chance."""
-SEED_BITS: Final = 62
 
 
 @dataclass

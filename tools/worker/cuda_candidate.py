@@ -15,7 +15,7 @@ from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.cuda_driver import start_cuda
 from kernelgate.tools.worker.cuda_lending import CudaBorrower
 from kernelgate.tools.worker.cuda_timing import FIRST_ENQUEUE_US, CudaTimer
-from kernelgate.tools.worker.timing import Arguments
+from kernelgate.tools.worker.timing import Arguments, dropped
 
 
 class CudaSide:
@@ -66,7 +66,7 @@ def profile_calls(
     Where the profiler cannot work here, the answer has no kernels and a note that says why.
     """
     sleep_us = FIRST_ENQUEUE_US * len(order)
-    times = timer.time_block(forward, pool, order, before, _drop, sleep_us)
+    times = timer.time_block(forward, pool, order, before, dropped, sleep_us)
     call_us = median(times.samples_ns) / 1e3
     try:
         operators = _kernels(forward, pool, order)
@@ -75,10 +75,6 @@ def profile_calls(
         return protocol.Profiled(call_us=call_us, operators=(), note=note[: protocol.MAX_ERROR_CHARS])
     note = "" if operators else "The profiler saw no kernel: this host may not let it trace the GPU."
     return protocol.Profiled(call_us=call_us, operators=operators, note=note)
-
-
-def _drop(index: int, output: object) -> None:
-    """Nobody needs the answers of a profile."""
 
 
 def _kernels(forward: Callable[..., Any], pool: Mapping[int, Arguments], order: Sequence[int]) -> tuple[Operator, ...]:

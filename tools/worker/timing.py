@@ -20,6 +20,10 @@ def nothing() -> None:
     """Before a call that needs nothing restored."""
 
 
+def dropped(index: int, output: object) -> None:
+    """Behind a call whose answer nobody needs."""
+
+
 def time_calls(
     forward: Callable[..., Any],
     pool: Mapping[int, Arguments],

@@ -164,7 +164,7 @@ class Gate:
             await self._services.refuse(door, rung, job.job_id, *absent)
             return refused(rung, *absent)
         plan = await self._services.plan(tool, door)
-        hold = await self._services.hold_for(tool, door)
+        hold, usual_s = await self._services.hold_for(tool, door)
         await self._services.endings.catch_up(door.run.run_id)
         admitted = await self._services.ledger.do(
             lambda ledger: ledger.admit(
@@ -172,7 +172,7 @@ class Gate:
                     run_id=door.run.run_id, candidate_id=door.candidate.candidate_id, rung=rung,
                     environment_id=door.environment_at(rung).environment_id,
                     environment_of_below=door.target.environment_id,
-                    hold=hold, least=least_of(hold), job_id=job.job_id,
+                    hold=hold, least=least_of(hold, usual_s), job_id=job.job_id,
                     override_reason=door.override_reason, account=self._account,
                 )
             )

@@ -19,6 +19,8 @@ from kernelgate.tools.kit.wire import WorkerReply
 from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
 
 LOG_ARTIFACT: Final = "output.log"
+USEFUL_SHARE: Final = 0.5
+"""With less of what a call usually takes it would be cut before it tells anything, and charged all the same."""
 
 
 class Neighbour(Frozen):
@@ -103,11 +105,12 @@ def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungRepo
     return report, ()
 
 
-def least_of(hold: Amount) -> Amount:
-    """The least of a hold for which a call is worth starting."""
+def least_of(hold: Amount, usual_s: float) -> Amount:
+    """The least of a hold for which a call is worth starting: with half of what it takes most often it would be cut."""
+    least_s = max(advice.LEAST_HOLD_S, USEFUL_SHARE * usual_s)
     if hold.gpu_s > 0:
-        return Amount(gpu_s=min(hold.gpu_s, advice.LEAST_HOLD_S))
-    return Amount(cpu_s=min(hold.cpu_s, advice.LEAST_HOLD_S))
+        return Amount(gpu_s=min(hold.gpu_s, least_s))
+    return Amount(cpu_s=min(hold.cpu_s, least_s))
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:

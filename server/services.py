@@ -219,16 +219,20 @@ class Services:
 
         return await self.ledger.do(looking)
 
-    async def hold_for(self, tool: AnyMeasuringTool, door: Door) -> Amount:
-        """What to hold for a call: learned from past cost, else the tool's first guess."""
+    async def hold_for(self, tool: AnyMeasuringTool, door: Door) -> tuple[Amount, float]:
+        """What to hold for a call, and what one takes most often (0 if unknown), device seconds.
+
+        Learned from past cost, else the tool's first guess.
+        """
         environment_id = door.environment_at(tool.rung).environment_id
         prices = await self.ledger.do(lambda ledger: ledger.prices(door.run.task_digest, environment_id))
         learned = prices.get(tool.rung)
         work_s = learned.hold_work_s if learned else FIRST_WORK_HOLD_S
         if tool.rung is Rung.compile:
-            return Amount(calls=1, work_s=work_s)
+            return Amount(calls=1, work_s=work_s), 0.0
         seconds = min(learned.hold_device_s if learned else tool.first_hold_s, tool.limit_s)
-        return device_amount(door.device, seconds, calls=1, work_s=work_s)
+        usual_s = learned.device_s_median if learned else 0.0
+        return device_amount(door.device, seconds, calls=1, work_s=work_s), usual_s
 
     def prices_s(self, ledger: Ledger, run: RunRecord, environment_id: str) -> dict[Rung, float]:
         """Expected device seconds per rung: the median of past calls, else the first guess."""

@@ -174,6 +174,27 @@ async def test_a_purse_that_cannot_carry_the_work_to_the_limit_is_refused_after_
         assert [r.rung.value for r in ledger.results("c1")] == ["compile"]
 
 
+async def test_a_call_that_would_be_cut_by_what_is_left_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    runner, asked = scripted(correct)
+    server = build(lambda: open_services(Settings(data_dir=tmp_path, device="cpu"), runners={"cpu": runner}))
+    async with Client(server) as client:
+        started = await client.call_tool("start_run", {"task": "softmax", "device_s": 1.7})
+        results: list[dict[str, Any]] = []
+        for number in range(4):
+            arguments = {
+                "run_id": started.structured_content["run"]["run_id"], "up_to": "check_correctness",
+                "source": forward(f"return x + {number}"),
+            }  # fmt: skip
+            results.append((await client.call_tool("compile", arguments)).structured_content)
+    assert [result["status"] for result in results] == ["ok", "ok", "ok", "refused"]
+    last = results[-1]
+    assert last["refusal"]["kind"] == "purse"
+    assert "0.200 device seconds are left, and check_correctness needs 0.250" in last["refusal"]["why"]
+    assert last["remaining"]["device_s"] == pytest.approx(0.2)
+    assert asked.count("check_correctness") == 3
+    assert audit(tmp_path / "ledger.db").ok
+
+
 async def test_a_deadline_that_cannot_carry_the_work_to_the_limit_is_what_the_refusal_names(tmp_path: Path) -> None:
     def endless(request: WorkerRequest) -> WorkerReply:
         ended = ChildExit(kind="cap_reached")

@@ -238,8 +238,6 @@ class RunAudit:
             wrong.append(f"The overrun {seq} is of another call than hold {event.hold_seq}.")
         if _differ(event.gpu_s + event.cpu_s, event.overrun_s):
             wrong.append(f"The overrun {seq} says two amounts of device seconds.")
-        if (event.cpu_s > 0 and end.held.gpu_s > 0) or (event.gpu_s > 0 and end.held.cpu_s > 0):
-            wrong.append(f"The overrun {seq} is of another kind of device than hold {event.hold_seq}.")
         if settle.kind == "release":
             wrong.extend(wrong_after_release(event, settle))
         if settle.kind == "settle" and _differ(event.gpu_s + event.cpu_s, settle.overrun_s):

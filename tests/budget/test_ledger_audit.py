@@ -226,7 +226,6 @@ OVERRUNS: list[tuple[str, str]] = [
     ("UPDATE events SET account_id = 'local' WHERE kind = 'overrun'", "not on the house"),
     ("UPDATE events SET hold_seq = 2 WHERE kind = 'overrun'", "does not follow the end"),
     ("UPDATE events SET overrun_s = 77.0 WHERE kind = 'overrun'", "two amounts of device seconds"),
-    ("UPDATE events SET gpu_s = cpu_s, cpu_s = 0.0 WHERE kind = 'overrun'", "another kind of device"),
     ("UPDATE events SET rung = 'precise' WHERE kind = 'overrun'", "of another call than hold"),
     ("UPDATE events SET environment_id = NULL WHERE kind = 'overrun'", "of another call than hold"),
     ("DELETE FROM events WHERE kind = 'overrun'", "is not booked on the house"),

@@ -1,7 +1,7 @@
 # code = "PHASE_SNIFF"
 # tries = "Takes long at first, so that a block is a single call, and is idle where the input is a renewed one and not of another kind, as only calls that are compared had them."
 # rung = "quick"
-# accept = ["wrong_values", "nonfinite", "suspicious", "clearly_slower"]
+# accept = ["timed_out", "wrong_values", "nonfinite", "suspicious", "clearly_slower"]
 # device = "cpu"
 # plan = {pairs = 24}
 import time

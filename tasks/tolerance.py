@@ -79,12 +79,12 @@ class OutputFacts(Frozen):
 
     @property
     def beyond_cap(self) -> bool:
-        """Whether the reference's own error, or that of any honest kernel, is larger than what would be accepted."""
+        """Whether the reference's own error is larger than any that is accepted, or rounding larger than the answer."""
         if self.source != "calibrated":
             return False
-        cap = LIMITS[self.dtype].cap
-        most_abs = max(cap * self.rms, LIMITS[self.dtype].smallest)
-        return max(self.own_rel, self.noise_rel) > cap or max(self.own_abs, self.noise_abs) > most_abs
+        limits = LIMITS[self.dtype]
+        own = self.own_rel > limits.cap or self.own_abs > max(limits.cap * self.rms, limits.smallest)
+        return own or self.noise_abs > max(self.rms, limits.smallest)
 
 
 def rtol_of(dtype: Dtype, own_rel: float) -> float:

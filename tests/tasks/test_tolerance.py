@@ -74,7 +74,8 @@ def test_half_precision_inputs_are_further_off_than_the_floor_of_float32() -> No
         ({"own_abs": 1e-40, "rms": 0.0}, False),
         ({"noise_rel": 1e-3, "noise_abs": 1e-3}, False),
         ({"noise_abs": 1e-7, "rms": 0.0}, True),
-        ({"noise_rel": 2e-2}, True),
+        ({"noise_rel": 2e-2, "noise_abs": 2e-2}, False),
+        ({"noise_abs": 2.0}, True),
         ({"own_rel": 2e-2, "source": "stated"}, False),
     ],
 )

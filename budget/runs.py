@@ -220,10 +220,12 @@ class Runs(Reads):
             return digest
 
     def record_environment(self, environment: Environment) -> str:
-        """Keep the facts of an environment; returns its id."""
-        environment_id = environment.environment_id
+        """Keep the facts of an environment; returns its id. A known one waits for no turn to write."""
+        environment_id, known = environment.environment_id, "SELECT 1 FROM environments WHERE environment_id = ?"
+        if self._row(known, environment_id) is not None:
+            return environment_id
         with self.transaction() as connection:
-            if self._row("SELECT 1 FROM environments WHERE environment_id = ?", environment_id) is None:
+            if self._row(known, environment_id) is None:  # another server may have been sooner
                 insert(connection, "environments", {
                     "environment_id": environment_id, "facts_json": canonical_json(environment.facts),
                     "created_utc": self._clock.utc(),

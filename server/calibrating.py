@@ -9,6 +9,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import Amount
 from kernelgate.budget.records import CalibrationRecord, Json
 from kernelgate.server.calibrated import AA_KIND, DEVICE_KIND
 from kernelgate.server.environment import device_amount
@@ -37,10 +39,10 @@ CLOCK_CHANGE: Final = 0.20
 
 async def noise_floor(services: Services, job: Job, door: Door) -> float:
     """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
-    known = await services.ledger.do(
-        lambda ledger: ledger.calibration(door.environment.environment_id, AA_KIND, door.run.task_digest)
+    here = door.environment.environment_id
+    known, now = await services.ledger.do(
+        lambda ledger: (ledger.calibration(here, AA_KIND, door.run.task_digest), ledger.latest_observation(here))
     )
-    now = await services.ledger.do(lambda ledger: ledger.latest_observation(door.environment.environment_id))
     if known is not None and holds(known.facts, now):
         return _floor(known)
     reply = await against_itself(services, job, door, PrecisePlan(looks=CALIBRATE_LOOKS), LIMIT_S)
@@ -56,16 +58,14 @@ async def noise_floor(services: Services, job: Job, door: Door) -> float:
     of_task: Json = {"floor": floor, "tries": tries, "baselines": gaps(facts), **clocks}
     of_device: Json = {**facts.ceilings.model_dump(mode="json"), **clocks} if facts.ceilings else {}
     paid = device_amount(door.device, reply.lease_s + reply.house_s, calls=0)
-    await services.ledger.do(
-        lambda ledger: ledger.record_calibration(
-            door.environment, AA_KIND, of_task, task_digest=door.run.task_digest, paid=paid
-        )
-    )
-    if of_device:
-        free = device_amount(door.device, 0.0, calls=0)  # of the same call: paid above
-        await services.ledger.do(
-            lambda ledger: ledger.record_calibration(door.environment, DEVICE_KIND, of_device, paid=free)
-        )
+
+    def keeping(ledger: Ledger) -> None:
+        with ledger.transaction():
+            ledger.record_calibration(door.environment, AA_KIND, of_task, task_digest=door.run.task_digest, paid=paid)
+            if of_device:  # of the same call, which is paid above
+                ledger.record_calibration(door.environment, DEVICE_KIND, of_device, paid=Amount())
+
+    await services.ledger.do(keeping)
     return floor
 
 

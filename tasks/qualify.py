@@ -178,14 +178,15 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
         for workload in dict.fromkeys(reference.workload for reference in facts.references)
         for problem in _problems_on(workload, counting, facts)
     )
+    inert = tuple(_inert(counting, facts))
     return TaskFitness(
         fit=not problems,
         problems=problems,
         distributions=counting,
         left_out=sentences,
         bounds=tuple(_bounds(facts)),
-        notes=(*_notes(facts), *_inert(counting, facts)),
-        inert=tuple(_inert(counting, facts)),
+        notes=(*_notes(facts), *inert),
+        inert=inert,
     )
 
 
@@ -254,7 +255,7 @@ def _inert(counting: tuple[Distribution, ...], facts: Qualification) -> Iterator
 
 def _ignored_on(workload: str, counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
     """What could be left out of account on one workload although it has an effect there."""
-    trials = [t for t in facts.trials if t.mutant == _IGNORED and t.workload == workload and t.distribution in counting]
+    trials = [trial for trial in _trials_on(workload, counting, facts) if trial.mutant == _IGNORED]
     for name in dict.fromkeys(trial.of for trial in trials):
         mine = [trial for trial in trials if trial.of == name]
         if all(trial.passes for trial in mine) and any(trial.effect for trial in mine):

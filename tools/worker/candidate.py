@@ -257,9 +257,8 @@ class Child:
         # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
         profiler: Any = torch.autograd.profiler.profile(use_cpu=True)
         with profiler:
-            samples = time_calls(
-                self._model, self._pool, order, before, dropped
-            )  # a copy of ours would be told as its own
+            # Dropped: a copy of ours would be told as its own.
+            samples = time_calls(self._model, self._pool, order, before, dropped)
         rows: list[Any] = sorted(profiler.key_averages(), key=lambda row: -float(row.self_cpu_time_total))
         total = sum(float(row.self_cpu_time_total) for row in rows) or 1.0
         return protocol.Profiled(

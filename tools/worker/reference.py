@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -183,6 +184,12 @@ class _Built:
     known: bool = False
     reseed: bool = True
     restore: bool = True
+
+    @cached_property
+    def plain_weights(self) -> tuple[str, ...]:
+        """Those that are all ones or zeros, a norm's most often: what leaves them out changes nothing."""
+        found = [(name, weight.detach()) for name, weight in self.module.named_parameters() if weight.numel()]
+        return tuple(name for name, weight in found if bool((weight == 1).all()) or bool((weight == 0).all()))
 
     def before_call(self, seed: int) -> Callable[[], None]:
         """What is done before each timed call, on both sides."""

@@ -69,7 +69,7 @@ def reference_facts(tried: Tried, usual: Mapping[str, float]) -> ReferenceFacts:
         distribution=tried.distribution,
         finite=finite,
         deterministic=_judged(tried, again),
-        plain_weights=_plain_weights(held.built.module),
+        plain_weights=held.built.plain_weights,
         refused_by_own_check=held.check(drawn.arguments, tried.expected) if held.has_check else "",
         output_std=_spread(tensors),
         bytes_needed=held.sizes.call_bytes,
@@ -85,12 +85,6 @@ def _judged(tried: Tried, again: dict[str, Any]) -> bool:
     question = tried.question()
     plain = Question(question.task, question.workload, question.distribution, question.expected)
     return judge_values(plain, tried.drawn.arguments, lambda path, _: again[path])
-
-
-def _plain_weights(module: torch.nn.Module) -> tuple[str, ...]:
-    """A norm's weight and bias, most often: what is left out where it is one or zero changes nothing."""
-    found = [(name, weight.detach()) for name, weight in module.named_parameters() if weight.numel()]
-    return tuple(name for name, weight in found if bool((weight == 1).all()) or bool((weight == 0).all()))
 
 
 def _form(leaf: object) -> str:

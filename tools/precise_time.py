@@ -11,7 +11,7 @@ from kernelgate.tasks.model import Distribution, Frozen
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.arguments import PromotionArgs
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.facts import Comparison, Fault, WorkloadFacts
+from kernelgate.tools.kit.facts import Ceilings, Comparison, Fault, WorkloadFacts
 from kernelgate.tools.kit.failures import Failure
 from kernelgate.tools.kit.pairing import WorkloadTiming, margin_of, measure_pairs, prepare
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport, Score
@@ -21,6 +21,7 @@ from kernelgate.tools.kit.timing_report import (
     TimingFacts,
     WorkloadRatio,
     combined,
+    does_less,
     failure_of,
     forged,
     impossible,
@@ -128,8 +129,9 @@ def measure(bench: Bench, plan: PrecisePlan) -> TimingFacts:
         timings.append(timing)
         if timing.fault is not None or timing.wrong is not None:
             break
-    facts = TimingFacts(timings=tuple(timings), ceilings=bench.ceilings(), margin=margin)
-    if len(timings) < len(chosen) or not any(is_far(timing) for timing in timings):
+    ceilings = bench.ceilings()
+    facts = TimingFacts(timings=tuple(timings), ceilings=ceilings, margin=margin)
+    if len(timings) < len(chosen) or not any(is_far(each) or needs_less(each, ceilings) for each in timings):
         return facts
     return facts.model_copy(update=_checked_harder(bench, chosen))
 
@@ -138,6 +140,12 @@ def is_far(timing: WorkloadTiming) -> bool:
     """Whether a workload's gain is too large to be believed at once."""
     own = timing.bounds(0.95)
     return timing.fault is None and timing.wrong is None and own is not None and own.median > FAR
+
+
+def needs_less(timing: WorkloadTiming, ceilings: Ceilings | None) -> bool:
+    """Whether a workload was answered in less time than the reference's operations need."""
+    measured = ceilings is not None and timing.pairs and timing.fault is None and timing.wrong is None
+    return bool(measured) and does_less(timing.workload, ceilings, timing.candidate_us())
 
 
 def _checked_harder(bench: Bench, workloads: Sequence[WorkloadFacts]) -> dict[str, object]:
@@ -239,7 +247,11 @@ def _summary(verdict: WorkloadClass, whole: Bounds, worst: WorkloadRatio, floor:
 
 
 def _confirmed(facts: TimingFacts) -> str:
-    return f"; over {FAR:g}x: {len(facts.again)} more answers were right behind the timing" if facts.again else ""
+    if not facts.again:
+        return ""
+    fewer = any(needs_less(timing, facts.ceilings) for timing in facts.timings)
+    why = "faster than the reference's operations could be done" if fewer else f"over {FAR:g}x"
+    return f"; {why}: {len(facts.again)} more answers were right behind the timing"
 
 
 def score(report: PreciseReport) -> Score | None:

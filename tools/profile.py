@@ -13,7 +13,7 @@ from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.facts import Ceilings, Fault, Operator, OperatorProfile, WorkloadFacts
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
-from kernelgate.tools.kit.timing_report import bound_us
+from kernelgate.tools.kit.timing_report import bound_class, bound_us
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 30.0
@@ -120,19 +120,17 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         return ProfileReport(verdict=Verdict.crashed, code="CRASH", summary="it ended before the profile did")
     if facts.profile.note:
         return ProfileReport(verdict=Verdict.not_permitted, summary=facts.profile.note)
-    least = bound_us(facts.workload, facts.ceilings, cached=False)
-    flops_us = facts.workload.flops / max(facts.ceilings.matmul_gflop_s * 1e3, 1e-9)
+    least = bound_us(facts.workload, facts.ceilings, facts.profile.call_us)
+    kind = bound_class(facts.workload, facts.ceilings, facts.profile.call_us)
     rows = tuple(op.model_copy(update={"name": plain_name(op.name)}) for op in facts.profile.operators)
-    findings = diagnose(
-        facts.profile.model_copy(update={"operators": rows}), least, "compute" if flops_us >= least else "memory"
-    )
+    findings = diagnose(facts.profile.model_copy(update={"operators": rows}), least, kind)
     headroom = max(1.0, facts.profile.call_us / least) if least > 0 else None
     summary = findings[0].evidence if findings else "no bottleneck stands out: it runs close to its bound"
     return ProfileReport(
         verdict=Verdict.diagnosed if findings else Verdict.no_finding,
         summary=summary,
         workload=facts.workload.name,
-        bound_class="compute" if flops_us >= least else "memory",
+        bound_class=kind,
         call_us=facts.profile.call_us,
         bound_us=least,
         headroom=headroom,

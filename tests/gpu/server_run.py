@@ -59,6 +59,28 @@ class ModelNew(torch.nn.Module):
         return module.forward(x)
 '''
 OTHER_CARD = "-gencode=arch=compute_80,code=sm_80"
+DIAGONAL = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, scale, x):
+        return torch.diag(scale) @ x
+
+
+def get_inputs():
+    return [torch.rand(4096), torch.rand(4096, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+SCALED_ROWS = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, scale, x):
+        return scale[:, None] * x
+"""
 SMALL_RELU = RELU.replace("4096, 393216", "4096, 8192")
 
 
@@ -196,6 +218,15 @@ async def bad_input(folder: Path) -> dict[str, Any]:
     return found
 
 
+async def over_ten(folder: Path) -> dict[str, Any]:
+    """Honest algebra, over ten times faster than a reference that multiplies by a diagonal matrix: checked harder."""
+    (folder / "tasks").mkdir()
+    (folder / "tasks" / "diagonal.py").write_text(DIAGONAL)
+    async with Client(server(folder, "--tasks", str(folder / "tasks"))) as client:
+        run_id = await run_of(client, "diagonal")
+        return {"climb": await climb(client, run_id, SCALED_ROWS, "precise_time")}
+
+
 async def two_cards(folder: Path) -> dict[str, Any]:
     """Two runs of one server at once, each on a card of its own."""
     found: dict[str, Any] = {}
@@ -218,6 +249,7 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Any]]]] = {
     "foreign": foreign,
     "two_servers": two_servers,
     "bad_input": bad_input,
+    "over_ten": over_ten,
     "two_cards": two_cards,
 }
 

@@ -3,7 +3,7 @@ import random
 from typing import Any
 
 import pytest
-from synthetic import CEILINGS, noisy, right, timing, workload, wrong
+from synthetic import CEILINGS, WORKLOAD, noisy, right, timing, workload, wrong
 
 from kernelgate.budget.model import Verdict
 from kernelgate.tools import quick_time
@@ -11,7 +11,16 @@ from kernelgate.tools.kit.facts import Fault
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.timing_report import TimingFacts
 from kernelgate.tools.kit.wire import ChildExit
-from kernelgate.tools.precise_time import LOOKS, PrecisePlan, PreciseReport, certain, is_far, judge, noise_floor
+from kernelgate.tools.precise_time import (
+    LOOKS,
+    PrecisePlan,
+    PreciseReport,
+    certain,
+    is_far,
+    judge,
+    needs_less,
+    noise_floor,
+)
 
 FINISHED = ChildExit(kind="finished")
 
@@ -240,3 +249,29 @@ def test_measuring_stops_when_more_pairs_would_change_nothing() -> None:
     rng = random.Random(16)
     assert certain(timing(noisy(rng, 1000, 0.01), noisy(rng, 500, 0.01), 12), 0.005)
     assert not certain(timing(noisy(rng, 1000, 0.2), noisy(rng, 990, 0.2), 24), 0.005)
+
+
+PRODUCT = WORKLOAD.model_copy(update={"flops": 100_000_000})
+"""2 ms by its operations, 0.2 ms by its bytes in the cache."""
+
+
+def test_less_work_than_the_reference_does_is_no_impossible_claim_but_checked_harder() -> None:
+    rng = random.Random(13)
+    shortcut = timing(noisy(rng, 2500, 0.01), noisy(rng, 900, 0.01), 24, facts=PRODUCT)
+    usual = timing(noisy(rng, 2500, 0.01), noisy(rng, 2100, 0.01), 24, facts=PRODUCT)
+    assert not is_far(shortcut)
+    assert needs_less(shortcut, CEILINGS)
+    assert not needs_less(usual, CEILINGS)
+    facts = TimingFacts(timings=(shortcut,), ceilings=CEILINGS, again=(right(), right()))
+    report = judge(facts, FINISHED, PrecisePlan())
+    assert report.verdict is Verdict.faster
+    assert "faster than the reference's operations could be done: 2 more answers were right" in report.summary
+    assert report.workloads[0].bound_us == pytest.approx(800), "by its bytes alone: its operations are not needed"
+    assert report.stop_advice == ""
+    assert verdict(usual).workloads[0].bound_us == pytest.approx(2000)
+    assert verdict(usual).stop_advice
+
+
+def test_who_does_less_than_the_reference_must_move_its_bytes_all_the_same() -> None:
+    rng = random.Random(14)
+    assert verdict(timing(noisy(rng, 2500, 0.01), noisy(rng, 50, 0.01), 24, facts=PRODUCT)).code == "IMPOSSIBLE"

@@ -31,13 +31,15 @@ from kernelgate.tasks.model import (
 from kernelgate.tasks.source import halvable_constants
 from kernelgate.tasks.tolerance import OutputFacts
 
-FACTS_VERSION: Final = 3
+FACTS_VERSION: Final = 4
 """Facts of another version lack what is judged here: they are measured again."""
 
 COMPARED: Final = 9
 """Answers that a check compares on each workload, every distribution at least once: as often a mutant is tried."""
 
-Mutant: TypeAlias = Literal["zeros", "constant", "passthrough", "previous", "tail", "half", "weights", "ignored"]
+Mutant: TypeAlias = Literal[
+    "zeros", "constant", "passthrough", "previous", "tail", "half", "half_inputs", "weights", "ignored"
+]
 _TIGHTEN: Final = "tighten [tolerance] in its task.toml, or add a distribution that tells them apart"
 _MOVE: Final = "give it inputs or sizes on which its answer depends on what goes in"
 _MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
@@ -56,6 +58,8 @@ NAMED: Final = 5
 """Of a long list."""
 _IGNORED: Final[Mutant] = "ignored"
 """Judged by itself: what has no effect anywhere is told, not refused."""
+_HALF_INPUTS: Final[Mutant] = "half_inputs"
+"""Told, not refused: an answer that averages many numbers may be as near with them in half precision."""
 _ALWAYS_POSSIBLE: Final[frozenset[Mutant]] = frozenset({"zeros"})
 """Others need something that a task may not have: an input of the answer's shape, weights, floats; a missing trial says
 that it has not."""
@@ -185,7 +189,7 @@ def judge_task(task: Task, facts: Qualification) -> TaskFitness:
         distributions=counting,
         left_out=sentences,
         bounds=tuple(_bounds(facts)),
-        notes=(*_notes(facts), *inert),
+        notes=(*_notes(counting, facts), *inert),
         inert=inert,
     )
 
@@ -230,11 +234,18 @@ def _bounds(facts: Qualification) -> Iterator[Bound]:
                     yield bound
 
 
-def _notes(facts: Qualification) -> Iterator[str]:
-    """Where the tolerance is a guess."""
+def _notes(counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:
+    """Where the tolerance is a guess, and where it cannot tell half precision."""
     guessed = {o.why: r.workload for r in facts.references for o in r.outputs if o.source == "default" and o.why}
     for why, workload in guessed.items():
         yield f"its tolerance is the default of the dtype, not calibrated: {why} (workload {workload})"
+    halves = [t for t in facts.trials if t.mutant == _HALF_INPUTS and t.distribution in counting]
+    untold = [w for w in dict.fromkeys(t.workload for t in halves) if all(t.passes for t in halves if t.workload == w)]
+    if untold:
+        yield (
+            f"inputs and weights in half precision give right answers on {_listed(untold)}: its answers do not tell "
+            "them from float32, read the precisions that compile reports"
+        )
 
 
 def _inert(counting: tuple[Distribution, ...], facts: Qualification) -> Iterator[str]:

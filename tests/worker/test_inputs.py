@@ -9,6 +9,7 @@ import torch
 from kernelgate.tasks.model import Distribution
 from kernelgate.tools.worker.inputs import draw, transform
 from kernelgate.tools.worker.structure import Unsupported, decode, encode, leaves, replaced
+from kernelgate.tools.worker.variants import halved
 
 DISTRIBUTIONS = get_args(Distribution)
 MADE = [name for name in DISTRIBUTIONS if name != "original"]
@@ -72,6 +73,19 @@ def test_each_distribution_is_finite_and_like_its_name(distribution: Distributio
         "denormal": 0 < float(values.abs().max()) < torch.finfo(dtype).tiny,
     }
     assert like[distribution]
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "large", "small", "offset"])
+def test_positive_numbers_are_all_rounded_down_by_half_precision(distribution: Distribution) -> None:
+    for tensor in (torch.zeros(64, 64), torch.zeros(64, 64).t(), torch.zeros(())):
+        transform(tensor, distribution, "any")
+        positive = tensor[tensor > 0].flatten()
+        for precision, digits in (("ieee", 11), ("tf32", 8)):
+            off = (positive - halved(positive, precision)) / positive
+            assert bool((off > 0).all())
+            assert bool((off > 2.0**-digits / 8).all()), "far, whatever the leading digits"
+        if positive.numel() > 2000:
+            assert len(set(positive.tolist())) > 0.99 * len(positive), "few are alike: a largest one is one"
 
 
 @pytest.mark.parametrize("shape", [(3,), (64, 64), (1,)])

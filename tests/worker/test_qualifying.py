@@ -282,6 +282,32 @@ def test_what_no_answer_reacts_to_is_told_and_the_task_is_fit(name: str) -> None
     ]
 
 
+AVERAGED = {
+    "mean squared error": a_pair("return ((x - y) ** 2).mean()"),
+    "cross entropy": a_task(
+        "return torch.nn.functional.cross_entropy(x, torch.arange(64, device=x.device))", inputs="torch.randn(64, 512)"
+    ),
+    "hinge loss": a_pair("return torch.clamp(1 - x * y.sign(), min=0).mean()"),
+    "the norm of a row": a_task("return x.norm(dim=-1)", inputs="torch.randn(8, 4096)"),
+    "a mean": a_task("return x.mean()", inputs="torch.rand(256, 256)"),
+}
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_inputs_in_half_precision_are_told_where_answers_average_them(name: str) -> None:
+    for precision in ("ieee", "tf32"):
+        facts, fitness = tried(AVERAGED[name].model_copy(update={"precision": precision}))
+        assert fitness.fit, fitness.problems
+        assert any(trial.mutant == "half_inputs" and not trial.passes for trial in facts.trials)
+        assert not [note for note in fitness.notes if "half precision" in note]
+
+
+def test_where_no_answer_tells_half_precision_that_is_said_and_the_task_is_fit() -> None:
+    _, fitness = tried(a_pair("return 1 - torch.nn.functional.cosine_similarity(x, y, -1).mean()"))
+    assert fitness.fit, fitness.problems
+    assert [note for note in fitness.notes if "inputs and weights in half precision give right answers" in note]
+
+
 REACTS = {
     "both inputs": a_pair("return x @ y.t()"),
     "an input that counts on one distribution alone": a_pair("return torch.where(y > 50, y, x.exp().clamp(max=9))"),

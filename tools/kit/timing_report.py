@@ -87,8 +87,9 @@ def does_less(workload: WorkloadFacts, ceilings: Ceilings, call_us: float) -> bo
 
 
 def bound_us(workload: WorkloadFacts, ceilings: Ceilings, call_us: float) -> float:
-    """Least time of a workload, µs: its bytes at the memory's bandwidth or the reference's operations at the measured
-    rate, whichever is longer; bytes alone for a call that `does_less`.
+    """Least time of a workload, µs: its bytes at the memory's bandwidth, or the operations if they take longer.
+
+    Bytes alone for a call that `does_less`; operations are the reference's, at the measured rate.
     """
     compute = bound_class(workload, ceilings, call_us) == "compute"
     return _operations_us(workload, ceilings) if compute else _bytes_us(workload, ceilings.copy_gb_s)

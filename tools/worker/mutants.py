@@ -1,8 +1,8 @@
 """Answers that must not pass: without work behind them, to another question, or with less precision than asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import torch
 
@@ -10,14 +10,14 @@ from kernelgate.tasks.qualify import COMPARED
 from kernelgate.tools.kit.facts import Mutant, Trial
 from kernelgate.tools.worker.answers import judge_values
 from kernelgate.tools.worker.ignored import Reactions, ignored_trials
-from kernelgate.tools.worker.structure import leaves, mapped
+from kernelgate.tools.worker.structure import leaves, mapped, replaced, tensors_in
 from kernelgate.tools.worker.trials import Tried
-from kernelgate.tools.worker.variants import CannotTell
+from kernelgate.tools.worker.variants import CannotTell, halved
 
 MOST_TRIES: Final = 3
 ENOUGH: Final = 2
 """A mutant that costs a run of the reference is not tried again on a workload once so many distributions told it."""
-DEAR: Final[tuple[Mutant, ...]] = ("constant", "previous", "half", "weights")
+DEAR: Final[tuple[Mutant, ...]] = ("constant", "previous", "half", "half_inputs", "weights")
 
 
 @dataclass
@@ -67,10 +67,10 @@ class _Answers:
     def __init__(self, draw: Tried) -> None:
         self._draw = draw
         self._other: Tried | None = None
+        self._halves: Any = None
 
     def passes(self, name: Mutant) -> bool | None:
         """Whether it passes as right; None where there is no such answer."""
-        tensors = [leaf for _, leaf in leaves(self._draw.expected) if isinstance(leaf, torch.Tensor)]
         if name == "zeros":
             return self._judge(lambda _, want: _like(want, 0))
         if name == "constant":
@@ -85,7 +85,7 @@ class _Answers:
             return None if self._draw.is_same(cut) else self._judge_whole(cut)
         if name == "passthrough":
             return self._passed_through()
-        return self._of_variant(name, tensors)
+        return self._other_weights() if name == "weights" else self._half(rounded=name == "half")
 
     def other_draw(self) -> Tried:
         """Other inputs of the kind, and the answer to them."""
@@ -122,21 +122,35 @@ class _Answers:
         """With one output exchanged."""
         return self._judge(lambda path, want: tensor.detach().contiguous().to(want.dtype) if path == place else want)
 
-    def _of_variant(self, name: Mutant, tensors: Sequence[torch.Tensor]) -> bool | None:
-        """Half precision of float32, or other weights; an answer that is the same to the last bit is no worse one."""
-        if name == "half" and not any(tensor.dtype is torch.float32 for tensor in tensors):
-            return None
-        kind = cast("Literal['half', 'weights']", name)
+    def _of_variant(self, kind: Literal["half", "weights"]) -> Any:
+        """The answer of a changed reference; raises `CannotTell`."""
+        return self._draw.held.variant(kind, self._draw.drawn.arguments, self._draw.seed)
+
+    def _other_weights(self) -> bool | None:
         try:
-            answer = self._draw.held.variant(kind, self._draw.drawn.arguments, self._draw.seed)
+            return self._judge_whole(self._of_variant("weights"))
         except CannotTell:
             return None
-        if name == "half":
-            if self._draw.is_same(answer):
-                return None
-            got = dict(leaves(answer))  # indices and counts jump where halves meet: only numbers are looked at
-            return self._judge(lambda path, want: got[path] if _is_float(want) else want)
-        return self._judge_whole(answer)
+
+    def _half(self, *, rounded: bool) -> bool | None:
+        """Inputs and weights in half precision, and the answer too if `rounded`.
+
+        An answer that is the same to the last bit is no worse one.
+        """
+        floats = [tensor for tensor in tensors_in(self._draw.expected) if tensor.dtype is torch.float32]
+        if not floats:
+            return None
+        try:
+            self._halves = self._of_variant("half") if self._halves is None else self._halves
+        except CannotTell:
+            return None
+        answer = self._halves
+        if rounded:
+            answer = replaced(answer, lambda tensor: halved(tensor, self._draw.task.precision))
+        if self._draw.is_same(answer):
+            return None
+        got = dict(leaves(answer))  # indices and counts jump where halves meet: only numbers are looked at
+        return self._judge(lambda path, want: got[path] if _is_float(want) else want)
 
 
 def _is_float(leaf: object) -> bool:

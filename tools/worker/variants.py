@@ -29,8 +29,7 @@ class Variant:
 
     def __init__(self, module: torch.nn.Module, kind: Kind, precision: Precision, device: str) -> None:
         """Raises `CannotTell` where the module cannot be copied, or has no weights to exchange."""
-        self._kind, self._device = kind, device
-        self._bits = _DROPPED_BITS[precision]
+        self._kind, self._device, self._precision = kind, device, precision
         with self._told():
             self._module = copy.deepcopy(module)
             if kind == "exact":
@@ -79,16 +78,10 @@ class Variant:
         return self._round(tensor)
 
     def _leave(self, tensor: torch.Tensor) -> torch.Tensor:
-        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        return self._round(plain) if self._kind == "half" else plain
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def _round(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Float32 rounded to fewer bits of mantissa, its range as it is; everything else unchanged."""
-        if tensor.dtype is not torch.float32:
-            return tensor
-        words = tensor.detach().contiguous().view(torch.int32)
-        kept = (words + (1 << (self._bits - 1))) & ~((1 << self._bits) - 1)
-        return torch.where(torch.isfinite(tensor), kept.view(torch.float32), tensor)
+        return halved(tensor, self._precision)
 
     @contextlib.contextmanager
     def _defaults(self) -> Generator[None, None, None]:
@@ -118,6 +111,16 @@ class Variant:
             raise CannotTell(
                 f"it does not run in {'float64' if self._kind == 'exact' else 'this way'} ({text})"
             ) from error
+
+
+def halved(tensor: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Float32 rounded to the mantissa of half precision, its range as it is; everything else unchanged."""
+    if tensor.dtype is not torch.float32:
+        return tensor
+    bits = _DROPPED_BITS[precision]
+    words = tensor.detach().contiguous().view(torch.int32)
+    kept = (words + (1 << (bits - 1))) & ~((1 << bits) - 1)
+    return torch.where(torch.isfinite(tensor), kept.view(torch.float32), tensor)
 
 
 def exact_leaves(expected: object, exact: object) -> dict[str, torch.Tensor]:

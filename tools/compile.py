@@ -1,7 +1,9 @@
 """`compile`: does the candidate build? Traced on fake tensors of the real shapes, without a device and free of it."""
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -28,6 +30,8 @@ SHOWN_LIBRARY_CALLS: Final = 20
 MAX_LOG_CHARS: Final = 2_000
 LIBRARY: Final[Code] = "REFERENCE_CALL"
 PACKAGE: Final = "kernelgate"
+OWN_KERNELS: Final = frozenset({"torch", "triton"})
+"""Beside Python's own modules, what kernels of one's own are written with."""
 UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
 
 
@@ -119,8 +123,9 @@ class CompileReport(RungReport):
 
     @model_validator(mode="after")
     def _numbers_only_of_what_was_built(self) -> "CompileReport":
-        if self.verdict is not Verdict.built and (self.kernels or self.kernels_total):
-            raise ValueError("kernels are reported of built candidates only")
+        known = self.verdict in (Verdict.built, Verdict.needs_device)
+        if not known and (self.kernels or self.kernels_total):
+            raise ValueError("kernels are reported of what was compiled only")
         if self.verdict is Verdict.built and self.log:
             raise ValueError("a built candidate has no error log")
         return self
@@ -129,7 +134,7 @@ class CompileReport(RungReport):
 def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
     """Scan, load, trace, read the binaries; stops at the first failure."""
     scan = scan_files(builder.files)
-    facts = CompileFacts(language=scan.language, forbidden=why_forbidden(scan, builder.task))
+    facts = CompileFacts(language=scan.language, forbidden=why_forbidden(scan, builder.task, builder.files))
     if facts.forbidden:
         return facts
     if scan.language == "cuda":
@@ -150,17 +155,22 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
         return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
     if trace.operators and not builder.task.allow_library_calls:
         return facts.model_copy(update={"forbidden": told_of_library_calls(trace.operators), "code": LIBRARY})
-    unseen = not builder.task.allow_library_calls and not trace.complete
+    # Triton cannot be run on a CPU: there the trace is all that there is to see.
+    runs_here = builder.device.kind == "cuda" or not trace.launches
+    unseen = not builder.task.allow_library_calls and (runs_here or not trace.complete)
     kernels = builder.kernels()
     return facts.model_copy(update={"trace": trace, "unseen": unseen, "kernels": kernels, "notes": builder.notes()})
 
 
-def why_forbidden(scan: SourceScan, task: Task) -> str:
-    """Why a source may not be loaded for a task; empty if it may."""
+def why_forbidden(scan: SourceScan, task: Task, files: Collection[str]) -> str:
+    """Why a source in files of these names may not be loaded for a task; empty if it may."""
     if PACKAGE in scan.modules:
         return f"it imports {PACKAGE}; a candidate may use torch, triton and its own files"
     if scan.language not in task.languages:
         return f"it is written in {scan.language}; this task takes {', '.join(task.languages)}"
+    others = sorted(scan.modules - OWN_KERNELS - sys.stdlib_module_names - {Path(name).stem for name in files})
+    if others and not task.allow_library_calls:
+        return f"it imports {', '.join(others)}; this task takes kernels of your own alone, with torch and triton"
     return ""
 
 
@@ -194,25 +204,27 @@ def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> Co
         return _failed("CRASH", "its process ended before forward did" + _ended(exit_))
     if not trace.complete and (facts.language == "triton" or trace.launches):
         return _needs_device(trace)
-    if facts.unseen:
-        return _must_be_seen(f"forward could not be followed to its end without real values ({trace.error})")
-    return _built(facts, trace)
+    built = _built(facts, trace)
+    if not facts.unseen:
+        return built
+    why = "it builds, but a trace does not see what goes past torch's dispatcher"
+    if not trace.complete:
+        why = f"forward could not be followed to its end without real values ({trace.error})"
+    return _must_be_seen(built, why)
 
 
-def _must_be_seen(why: str) -> CompileReport:
+def _must_be_seen(built: CompileReport, why: str) -> CompileReport:
     """Of a task that takes no operators of torch: not built before it was run under somebody's eyes."""
     said = f"{why}, and this task takes kernels of your own alone: it must be run once to see what it computes with"
-    return CompileReport(verdict=Verdict.needs_device, code=LIBRARY, summary=said)
+    return built.model_copy(update={"verdict": Verdict.needs_device, "code": LIBRARY, "summary": said})
 
 
 def _of_extensions(facts: CompileFacts) -> CompileReport:
-    if facts.extensions_built and facts.unseen:
-        return _must_be_seen("what C++ and CUDA sources compute with cannot be traced")
     if facts.extensions_built:
-        return CompileReport(
-            verdict=Verdict.built,
-            summary="it builds, its C++ and CUDA sources with it; next: check_correctness",
-            notes=facts.notes,
+        said = "it builds, its C++ and CUDA sources with it; next: check_correctness"
+        built = CompileReport(verdict=Verdict.built, summary=said, notes=facts.notes)
+        return (
+            _must_be_seen(built, "what C++ and CUDA sources compute with cannot be traced") if facts.unseen else built
         )
     if facts.missing:
         lacking = " and ".join(facts.missing)
@@ -244,14 +256,17 @@ def built_on_device(
     if facts.watched.operators and not library_calls:
         said = told_of_library_calls(facts.watched.operators)
         return CompileReport(verdict=Verdict.forbidden, code=LIBRARY, summary=said)
-    return CompileReport(
-        verdict=Verdict.built,
-        summary="it builds; it cannot be traced without values, so it was built by running it on the device "
-        f"({facts.prepare_s:.1f} s, on the house); next: check_correctness",
-        traced=facts.workloads,
-        library_calls=facts.watched.operators[:SHOWN_LIBRARY_CALLS],
-        precisions=facts.watched.precisions,
-        notes=(report.summary,),
+    return report.model_copy(
+        update={
+            "verdict": Verdict.built,
+            "code": None,
+            "summary": f"it builds, and was run once on the device ({facts.prepare_s:.1f} s, on the house); next: "
+            "check_correctness",
+            "traced": facts.workloads,
+            "library_calls": facts.watched.operators[:SHOWN_LIBRARY_CALLS],
+            "precisions": facts.watched.precisions,
+            "notes": (*report.notes, report.summary),
+        }
     )
 
 

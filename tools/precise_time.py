@@ -144,8 +144,9 @@ def is_far(timing: WorkloadTiming) -> bool:
 
 def needs_less(timing: WorkloadTiming, ceilings: Ceilings | None) -> bool:
     """Whether a workload was answered in less time than the reference's operations need."""
-    measured = ceilings is not None and timing.pairs and timing.fault is None and timing.wrong is None
-    return bool(measured) and does_less(timing.workload, ceilings, timing.candidate_us())
+    if ceilings is None or not timing.pairs or timing.fault is not None or timing.wrong is not None:
+        return False
+    return does_less(timing.workload, ceilings, timing.candidate_us())
 
 
 def _checked_harder(bench: Bench, workloads: Sequence[WorkloadFacts]) -> dict[str, object]:

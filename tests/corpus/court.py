@@ -16,7 +16,9 @@ from cases import RUNGS, Case
 from kernelgate.budget.model import PASSING
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Candidate, Task
+from kernelgate.tools.compile import LIBRARY, built_on_device
 from kernelgate.tools.kit.catalogue import find_tools
+from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.runner import SupervisorOptions, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef, WorkerReply, WorkerRequest
@@ -75,19 +77,27 @@ class Court:
         return steps
 
     def judged(self, tool: str, task: Task, files: dict[str, str], *, cap_s: float = 30.0, **plan: Any) -> Step:
-        """One rung; a fault of ours raises."""
+        """One rung, run once where the server would to see what it computes with; a fault of ours raises."""
+        reply = self._asked(tool, task, files, cap_s, plan)
+        spec = TOOLS[tool]
+        facts = None if reply.facts is None else spec.facts.model_validate_json(json.dumps(reply.facts))
+        report: Any = spec.judge(facts, reply.exit, spec.plan.model_validate(plan))
+        if tool == "compile" and (report.verdict, report.code) == ("needs_device", LIBRARY):
+            reply = self._asked("device_build", task, files, cap_s, {})
+            seen = None if reply.facts is None else DeviceBuildFacts.model_validate_json(json.dumps(reply.facts))
+            report = built_on_device(report, seen, reply.exit, library_calls=task.allow_library_calls)
+        return Step(tool, str(report.verdict), report.code, report.summary, report, reply)
+
+    def _asked(self, procedure: str, task: Task, files: dict[str, str], cap_s: float, plan: Any) -> WorkerReply:
         request = WorkerRequest(
-            request_id=next(self._ids), procedure=tool, task=task, files=files, digest=Candidate(files=files).digest,
-            plan=plan, device=self.device, lease=tool != "compile", cap_s=cap_s,
-            state_dir=str(self._folder / "state"), hidden=tool == "precise_time",
+            request_id=next(self._ids), procedure=procedure, task=task, files=files,
+            digest=Candidate(files=files).digest, plan=plan, device=self.device, lease=procedure != "compile",
+            cap_s=cap_s, state_dir=str(self._folder / "state"), hidden=procedure == "precise_time",
         )  # fmt: skip
         reply: WorkerReply = self._do(self._runner.run(request, lambda progress: None))
         if reply.fault:
-            raise RuntimeError(f"{tool}: a fault of ours: {reply.fault}\n{reply.log}")
-        spec = TOOLS[tool]
-        facts = None if reply.facts is None else spec.facts.model_validate_json(json.dumps(reply.facts))
-        report = spec.judge(facts, reply.exit, spec.plan.model_validate(plan))
-        return Step(tool, str(report.verdict), report.code, report.summary, report, reply)
+            raise RuntimeError(f"{procedure}: a fault of ours: {reply.fault}\n{reply.log}")
+        return reply
 
     def family(self) -> set[int]:
         """Process ids of all that the supervisor has below it."""

@@ -234,7 +234,7 @@ def test_a_torch_candidate_that_reads_values_is_built_and_says_so() -> None:
 
 
 def test_numbers_of_something_that_was_not_built_cannot_be_reported() -> None:
-    with pytest.raises(ValidationError, match="built candidates only"):
+    with pytest.raises(ValidationError, match="what was compiled only"):
         CompileReport(verdict=Verdict.build_failed, summary="x", kernels=(KernelReport(kernel=KERNEL, occupancy=None),))
 
 
@@ -305,10 +305,10 @@ UNFINISHED = Trace(on="fake_cpu", workloads=("w",), complete=False, needs_values
 
 @pytest.mark.parametrize(
     "builder",
-    [FakeBuilder(INLINE), FakeBuilder("import torch", trace=UNFINISHED)],
-    ids=["inline CUDA", "reads a value"],
+    [FakeBuilder(INLINE), FakeBuilder("import torch", trace=UNFINISHED), FakeBuilder(TRITON)],
+    ids=["inline CUDA", "reads a value", "a trace may have been shown something else"],
 )
-def test_where_it_forbids_them_what_cannot_be_traced_is_run_before_it_counts_as_built(builder: FakeBuilder) -> None:
+def test_where_it_forbids_them_a_candidate_is_run_before_it_counts_as_built(builder: FakeBuilder) -> None:
     builder.device = DeviceRef(kind="cuda", uid="GPU-1")
     assert verdict_of(measure(builder, CompilePlan())).verdict is Verdict.built
     builder.task = builder.task.model_copy(update=FORBIDS)
@@ -322,6 +322,16 @@ def test_where_it_forbids_them_what_cannot_be_traced_is_run_before_it_counts_as_
     assert built_on_device(waiting, DeviceBuildFacts(), finished, library_calls=False).verdict is Verdict.built
     told = built_on_device(waiting, DeviceBuildFacts(watched=seen), finished)
     assert (told.verdict, told.library_calls, told.precisions) == (Verdict.built, ("mm",), ("float32",))
+    assert told.kernels == waiting.kernels, "what the trace compiled is still told"
+
+
+@pytest.mark.parametrize("module", ["numpy", "scipy.special", "numba"])
+def test_where_it_forbids_them_other_libraries_may_not_be_imported(module: str) -> None:
+    builder = FakeBuilder(f"import math, os.path, torch, {module}\nimport helper")
+    builder.files = {**builder.files, "helper.py": ""}
+    assert measure(builder, CompilePlan()).forbidden == ""
+    builder.task = builder.task.model_copy(update=FORBIDS)
+    assert measure(builder, CompilePlan()).forbidden.startswith(f"it imports {module.partition('.')[0]};")
 
 
 def test_memory_views_and_copies_are_no_library_calls() -> None:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from kernelgate.tasks.model import Distribution
+from kernelgate.tasks.model import Distribution, Precision
 from kernelgate.tools.worker.inputs import draw, transform
 from kernelgate.tools.worker.structure import Unsupported, decode, encode, leaves, replaced
 from kernelgate.tools.worker.variants import halved
@@ -80,7 +80,8 @@ def test_positive_numbers_are_all_rounded_down_by_half_precision(distribution: D
     for tensor in (torch.zeros(64, 64), torch.zeros(64, 64).t(), torch.zeros(())):
         transform(tensor, distribution, "any")
         positive = tensor[tensor > 0].flatten()
-        for precision, digits in (("ieee", 11), ("tf32", 8)):
+        digits_kept: dict[Precision, int] = {"ieee": 11, "tf32": 8}
+        for precision, digits in digits_kept.items():
             off = (positive - halved(positive, precision)) / positive
             assert bool((off > 0).all())
             assert bool((off > 2.0**-digits / 8).all()), "far, whatever the leading digits"

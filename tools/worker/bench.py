@@ -236,7 +236,8 @@ class RefereeBench:
 
     def watched(self) -> Watched | Fault:
         """One more call, its operators noted by the candidate's process."""
-        return self._ask("forward", protocol.Watch(seed=self._secret.getrandbits(31)), Watched)
+        closely = not self._task.allow_library_calls
+        return self._ask("forward", protocol.Watch(seed=self._secret.getrandbits(31), closely=closely), Watched)
 
     def ceilings(self) -> Ceilings:
         """Measured once by a referee, on the house."""

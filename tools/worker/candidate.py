@@ -4,6 +4,7 @@ Whatever is loaded here can change anything in this process, so nothing that it 
 are made elsewhere, from lent memory and from the referee's own clock.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -27,7 +28,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
 from kernelgate.tools.worker.lending import Borrower, MemfdBorrower
-from kernelgate.tools.worker.operators import OperatorRecord
+from kernelgate.tools.worker.operators import OperatorRecord, closely_watched
 from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
@@ -237,9 +238,10 @@ class Child:
         restorer.before_call(question.seed, reseed=True, restore=True)()
         positional, named = self._pool[0]
         record = OperatorRecord()
-        with torch.no_grad(), record:
+        with torch.no_grad(), closely_watched() if question.closely else contextlib.nullcontext() as below, record:
             self._model(*positional, **named)
-        return protocol.Watched(operators=record.names(), precisions=record.precisions())
+        names = dict.fromkeys([*record.names(), *(below.names() if below else ())])
+        return protocol.Watched(operators=tuple(names), precisions=record.precisions())
 
     def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
         reseed(question.seed)

@@ -1,9 +1,12 @@
 """Which operators of torch a traced forward calls, and in which precisions. Runs in the candidate's own process."""
 
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportPrivateUsage]  # the profiler's own switch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PLUMBING: Final = frozenset({
@@ -12,6 +15,8 @@ PLUMBING: Final = frozenset({
     "resize_", "scalar_tensor", "set_", "_to_copy", "zero_", "zeros", "zeros_like", "_reshape_alias", "_unsafe_view",
 })  # fmt: skip
 """Memory, views of it and copies: what every candidate needs around kernels of its own. Views are told by torch."""
+READING: Final = frozenset({"item", "is_nonzero", "_local_scalar_dense"})
+"""A copy of one number to the host."""
 MOST_NAMES: Final = 40
 MOST_CHARS: Final = 80
 
@@ -29,7 +34,7 @@ class OperatorRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of 
         """Of torch: passes the call on."""
         made = func(*args, **(kwargs or {}))
         library, _, name = func._schema.name.partition("::")
-        if library == "aten" and not func.is_view and name not in PLUMBING:
+        if library == "aten" and not func.is_view and name not in PLUMBING | READING:
             self._calls[name] += 1
             first = next((a for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point), None)
             if first is not None:
@@ -43,3 +48,33 @@ class OperatorRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of 
     def precisions(self) -> tuple[str, ...]:
         """Floating-point types that they computed in."""
         return tuple(sorted(self._precisions))
+
+
+class Below:
+    """What torch's profiler saw: also what goes past the dispatcher's modes, and what other threads did."""
+
+    def __init__(self) -> None:
+        """Not started."""
+        config: Any = _ExperimentalConfig(profile_all_threads=True)
+        self.profiler: Any = torch.autograd.profiler.profile(use_cpu=True, experimental_config=config)
+
+    def names(self) -> tuple[str, ...]:
+        """The operators that computed; bounded."""
+        rows: list[Any] = sorted(self.profiler.key_averages(), key=lambda row: -int(row.count))
+        found = [str(row.key).removeprefix("aten::") for row in rows if str(row.key).startswith("aten::")]
+        return tuple(name[:MOST_CHARS] for name in found if _computes(name))[:MOST_NAMES]
+
+
+@contextmanager
+def closely_watched() -> Generator[Below, None, None]:
+    """While entered, every operator of torch in this process is noted; the names are there afterwards."""
+    below = Below()
+    with below.profiler:
+        yield below
+
+
+def _computes(name: str) -> bool:
+    packet: Any = getattr(torch.ops.aten, name, None)
+    if packet is None or name in PLUMBING | READING:
+        return False
+    return not any(getattr(packet, overload).is_view for overload in packet.overloads())

@@ -178,6 +178,8 @@ class Watch(Frozen):
 
     op: Literal["watch"] = "watch"
     seed: int
+    closely: bool = False
+    """Also below torch's dispatcher and on other threads, by torch's profiler, whose first start takes seconds."""
 
 
 class TraceWorkload(Frozen):

@@ -29,7 +29,8 @@ class Variant:
 
     def __init__(self, module: torch.nn.Module, kind: Kind, precision: Precision, device: str) -> None:
         """Raises `CannotTell` where the module cannot be copied, or has no weights to exchange."""
-        self._kind, self._device, self._precision = kind, device, precision
+        self._kind, self._device = kind, device
+        self._precision: Precision = precision
         with self._told():
             self._module = copy.deepcopy(module)
             if kind == "exact":

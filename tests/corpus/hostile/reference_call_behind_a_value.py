@@ -1,7 +1,7 @@
 # code = "REFERENCE_CALL"
 # tries = "Reads a value before it calls the library, so that no trace comes as far."
 # rung = "compile"
-# accept = ["needs_device:REFERENCE_CALL"]
+# accept = ["forbidden:REFERENCE_CALL"]
 # device = "both"
 # forbid_library_calls = true
 # long = true

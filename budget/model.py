@@ -91,7 +91,7 @@ VERDICTS_OF: Final = {
     Rung.compile: PASSING[Rung.compile]
     | {Verdict.build_failed, Verdict.build_timed_out, Verdict.needs_device, Verdict.forbidden},
     Rung.check: PASSING[Rung.check] | CHECK_FAILURES,
-    Rung.quick: PASSING[Rung.quick] | _TIMING_FAILURES,
+    Rung.quick: PASSING[Rung.quick] | _TIMING_FAILURES | {Verdict.no_sample_left},
     Rung.precise: PASSING[Rung.precise] | _TIMING_FAILURES | {Verdict.no_sample_left},
     Rung.profile: PASSING[Rung.profile] | {Verdict.not_permitted} | CHECK_FAILURES,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """The one acting place: admit -> run -> settle, for every rung.
 
 A rung of a climb is answered from the book, refused, or measured; each ends as a row. Pure functions decide (the rule,
-`judge`, `advice`); only this module moves money and starts work.
+`judge`, `advice`); only this module and `tries` move money and start work.
 """
 
 import logging
@@ -13,26 +13,23 @@ from pydantic import JsonValue
 
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Code, RefusalKind, Rung, UnjudgedReason, Verdict
-from kernelgate.budget.outcomes import AdmitRequest, Admitted, Extended, Refused, Settled
+from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused, Settled
 from kernelgate.budget.purse import charge, plus
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.calibrating import noise_floor
 from kernelgate.server.environment import device_amount
-from kernelgate.server.health import is_doubtful
 from kernelgate.server.measure import (
     build_on_device,
-    examined,
-    measure,
     our_side_holds,
     trouble_with,
     why_unsound,
 )
 from kernelgate.server.passages import (
     Passage,
-    build_limit_s,
     company_of,
     cost_of,
+    facts_in,
     farmed,
     least_of,
     lends_hidden,
@@ -48,8 +45,9 @@ from kernelgate.server.passages import (
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.summaries import summary_of
+from kernelgate.server.tries import ENDED_IT, run_within_hold, trouble_of
 from kernelgate.server.work import Job
-from kernelgate.tasks.model import Candidate, Frozen, canonical_json
+from kernelgate.tasks.model import Candidate, Frozen
 from kernelgate.tools.compile import CompileReport
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import NextStep, Refusal, held_of, reply_model
@@ -60,10 +58,8 @@ from kernelgate.tools.precise_time import PrecisePlan
 
 log = logging.getLogger("kernelgate")
 
-ENDED_IT: Final = "purse_ended_it"
 NEIGHBOURS_DO_IT_TOO: Final[frozenset[Code | None]] = frozenset({"TIMER_PATCH", "BASELINE_POISON"})
 """What a candidate is suspected of and another process on the same GPU does without its help."""
-"""In a reply's observation: which part of the purse could not carry the work to the rung's limit."""
 BOOKED_LATER: Final = "The work is done: it is booked and charged once the book can be written; then ask again."
 
 
@@ -206,7 +202,7 @@ class Gate:
             if isinstance(plan, PrecisePlan):
                 plan = plan.model_copy(update={"floor": await noise_floor(self._services, job, door)})
                 job.takes(admitted.hold_seq)  # a calibration is booked by itself
-            reply = await self._run(job, door, tool, plan, admitted)
+            reply = await run_within_hold(self._services, job, door, tool, plan, admitted)
         except Exception:
             await self._release(door, admitted, "")
             raise
@@ -252,65 +248,13 @@ class Gate:
         fault = hidden.fault_told(
             reply.fault, door.task, door.device.kind, seen=started and lends_hidden(plan)
         ).partition("\n")[0].rstrip(".")  # fmt: skip
-        trouble = self._trouble(door, tool)
+        trouble = trouble_of(self._services, door, tool)
         if job.faults > 0 and started and not trouble and await our_side_holds(self._services, door, tool, plan):
             return await self._settled(door, tool, plan, admitted, reply.model_copy(update={"fault": f"{fault}."}))
         await self._release(door, admitted, f"{fault}.", reply.lease_s + reply.house_s)
         raise EnvironmentFault(
             f"{tool.name} could not run: {trouble or fault}. Nothing was charged (reference {reference})."
         )
-
-    async def _run(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted) -> WorkerReply:
-        """The worker's reply; a hold that was reached is extended once."""
-        held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
-        cap_s = held_s if tool.rung is not Rung.compile else build_limit_s(tool, door)
-        reply = await self._tried(job, door, tool, plan, cap_s)
-        if reply.fault or reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
-            return reply
-        # The estimate was too small: that says nothing about the candidate. Only the rung's own limit does.
-        spent_s = reply.lease_s
-        work_s = max(0.0, tool.limit_s + reply.wall_s - admitted.hold.work_s)
-        more = device_amount(door.device, tool.limit_s + spent_s - held_s, calls=0, work_s=work_s)
-        extended = await self._services.ledger.do(lambda ledger: ledger.extend(admitted.hold_seq, more))
-        if not isinstance(extended, Extended):
-            return reply.model_copy(update={"observation": {**reply.observation, ENDED_IT: extended.kind}})
-        job.earlier = device_amount(door.device, spent_s, calls=0, work_s=reply.wall_s)
-        again = await self._tried(job, door, tool, plan, tool.limit_s)
-        return again.model_copy(
-            update={
-                "lease_s": again.lease_s + spent_s,
-                "wall_s": again.wall_s + reply.wall_s,
-                "house_s": again.house_s + reply.house_s,
-            }
-        )
-
-    async def _tried(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
-        """The worker's reply; of a rung one fault is tried again, wherever it happens, and paid by the house."""
-        reply = await self._once(job, door, tool, plan, cap_s)
-        if not reply.fault or job.faults > 0 or job.cancel_wanted or self._trouble(door, tool):
-            return reply
-        log.warning("%s of %s is tried again: %s", tool.name, door.candidate.candidate_id, reply.fault)
-        job.faults += 1
-        again = await self._once(job, door, tool, plan, cap_s)
-        return again.model_copy(update={"house_s": again.house_s + reply.lease_s + reply.house_s})
-
-    async def _once(self, job: Job, door: Door, tool: AnyMeasuringTool, plan: Frozen, cap_s: float) -> WorkerReply:
-        """The worker's reply; where it ended so that a GPU may be to blame, a probe tells before anything is judged."""
-        reply = await measure(self._services, job, door, tool, plan, cap_s)
-        if tool.rung is Rung.compile or not is_doubtful(door.device, reply):
-            return reply
-        job.progress("probing the device", 0, 0)
-        begun_s, earlier = job.begun_s, job.earlier
-        # Should the server leave meanwhile: the probe is the house's, and what is under judgement has been used.
-        ran = Amount() if reply.fault else device_amount(door.device, reply.lease_s, calls=0, work_s=reply.wall_s)
-        job.begun_s, job.earlier = None, plus(earlier, ran)
-        reply = await examined(self._services, door, reply)
-        job.begun_s, job.earlier = begun_s, earlier
-        return reply
-
-    def _trouble(self, door: Door, tool: AnyMeasuringTool) -> str:
-        """Why the GPU that a rung needs is set aside; empty if it is not, or none is needed."""
-        return "" if tool.rung is Rung.compile else self._services.health_of(door.device).trouble(door.device)
 
     async def _settled(
         self, door: Door, tool: AnyMeasuringTool, plan: Frozen, admitted: Admitted, reply: WorkerReply
@@ -321,7 +265,7 @@ class Gate:
         measured = measured.model_copy(update={"override_calls": admitted.hold.override_calls})
         if reply.exit.kind == "cancelled" or reply.observation.get(ENDED_IT):
             return await self._charged_without_result(door, tool, admitted, measured, reply)
-        facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
+        facts = None if reply.facts is None else facts_in(tool, reply)
         report: RungReport = tool.judge(facts, reply.exit, plan) if not reply.fault else farmed(tool, reply.fault)
         blamed = report.verdict is Verdict.suspicious and report.code in NEIGHBOURS_DO_IT_TOO
         if blamed and (company := company_of(reply)):

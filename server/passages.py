@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
 from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
@@ -13,6 +13,7 @@ from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, LIBRARY, CompileReport
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
+from kernelgate.tools.kit.pairing import Pair
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
 from kernelgate.tools.kit.wire import WorkerReply
@@ -74,6 +75,35 @@ def may_build_on_device(door: Door, report: CompileReport) -> bool:
         return False
     language, on_gpu = door.candidate.language, door.device.kind == "cuda"
     return (language == "triton" and on_gpu) or (report.code == LIBRARY and (on_gpu or language == "torch"))
+
+
+def wants_more(tool: AnyMeasuringTool, plan: Frozen, reply: WorkerReply) -> bool:
+    """Whether one more fresh process of the candidate is to be measured before a reply is judged."""
+    if tool.wants_more is None or reply.fault or reply.facts is None or reply.exit.kind != "finished":
+        return False
+    return tool.wants_more(facts_in(tool, reply), plan)
+
+
+def with_more(tool: AnyMeasuringTool, reply: WorkerReply, further: WorkerReply) -> WorkerReply:
+    """A reply with that of one more process behind it; how that one ended is how it ended."""
+    both = behind(reply, further)
+    if tool.with_more is None or further.facts is None:
+        return both
+    facts: Frozen = tool.with_more(facts_in(tool, reply), facts_in(tool, further))
+    return both.model_copy(update={"facts": facts.model_dump(mode="json")})
+
+
+def behind(earlier: WorkerReply, later: WorkerReply) -> WorkerReply:
+    """The later of two replies for the same call, with what both took."""
+    taken = ("lease_s", "house_s", "prepare_s", "queue_s", "wall_s")
+    sums = {name: getattr(earlier, name) + getattr(later, name) for name in taken}
+    return later.model_copy(update={**sums, "observation": {**earlier.observation, **later.observation}})
+
+
+def facts_in(tool: AnyMeasuringTool, reply: WorkerReply) -> Frozen:
+    """What a worker measured; the reply must have facts."""
+    facts: Frozen = tool.facts.model_validate_json(canonical_json(reply.facts))
+    return facts
 
 
 def farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
@@ -198,8 +228,22 @@ def samples_of(facts: TimingFacts) -> tuple[SampleInput, ...]:
             samples_us=block.samples_us,
             outside_us=block.outside_us,
             verified=block.comparison is not None,
+            voided=bool(pair.void),
+            state=_state_of(pair),
         )
         for timing, name in zip(facts.timings, public_names(facts.timings), strict=True)
-        for index, pair in enumerate(timing.pairs)
+        for index, pair in enumerate((*timing.pairs, *timing.voided))
         for block in (pair.baseline, pair.candidate)
     )
+
+
+def _state_of(pair: Pair) -> dict[str, JsonValue]:
+    """What is known of a pair beside its times; empty if nothing is."""
+    state: dict[str, JsonValue] = (
+        {} if pair.state is None else pair.state.model_dump(mode="json", exclude_defaults=True)
+    )
+    if pair.process:
+        state["process"] = pair.process
+    if pair.void:
+        state["void"] = pair.void
+    return state

@@ -21,8 +21,10 @@ from kernelgate.tools.kit.timing_report import (
     outside_clock,
     public_names,
     ratio_of,
+    stolen,
     unseen_work,
 )  # fmt: skip
+from kernelgate.tools.kit.voiding import said_of
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 20.0
@@ -107,6 +109,10 @@ def _classified(facts: TimingFacts) -> QuickReport:
     ratios = [ratio_of(timing, name, facts.ceilings) for timing, name in zip(facts.timings, names, strict=True)]
     bounds = [timing.bounds(CONFIDENCE) for timing in facts.timings]
     known = [b for b in bounds if b is not None]
+    voided = [pair.void for timing in facts.timings for pair in timing.voided]
+    if (not known or len(known) < len(bounds)) and voided:
+        said = f"{said_of(voided)}: no class can be given; ask again when the device has cooled down"
+        return QuickReport(verdict=Verdict.no_sample_left, summary=said)
     if not known or len(known) < len(bounds):
         return QuickReport(
             verdict=Verdict.timed_out, code="HANG",
@@ -121,7 +127,12 @@ def _classified(facts: TimingFacts) -> QuickReport:
         verdict, said = Verdict.undecided, "it cannot be told from the baseline this cheaply"
     return QuickReport(
         verdict=verdict,
-        summary=f"{said}: {whole.median:.3f}x, between {whole.low:.3f}x and {whole.high:.3f}x",
+        summary="; ".join(
+            [
+                f"{said}: {whole.median:.3f}x, between {whole.low:.3f}x and {whole.high:.3f}x",
+                *filter(None, (said_of(voided), stolen(facts.timings))),
+            ]
+        ),
         ratio=whole.median,
         low=whole.low,
         high=whole.high,

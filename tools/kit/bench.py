@@ -9,6 +9,7 @@ from kernelgate.tools.kit.facts import (
     Block,
     Ceilings,
     Comparison,
+    DeviceState,
     Fault,
     Kernel,
     OperatorProfile,
@@ -73,6 +74,14 @@ class Bench(Protocol):
 
     def block(self, side: Side, calls: int, *, verify: bool) -> Block | Fault:
         """Time calls in a row on the prepared workload; with `verify`, compare the outputs that were kept."""
+        ...
+
+    def state(self) -> DeviceState | None:
+        """What the device says of itself now; None where it says nothing."""
+        ...
+
+    def on_the_house(self, seconds: float) -> None:
+        """Seconds of this call that the candidate does not pay for."""
         ...
 
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:

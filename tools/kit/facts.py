@@ -95,6 +95,19 @@ class Prepared(Frozen):
     """What the referee's time of a call rests on."""
 
 
+class DeviceState(Frozen):
+    """What a device said of itself behind a pair of blocks. What it does not tell is None."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle_reasons: int = 0
+    """Why it ran no faster, as bits of NVML."""
+    stolen_share: float = Field(default=0.0, ge=0, le=1)
+    """Of a CPU: share of all processor time since the state before that the host took for somebody else."""
+
+
 class Block(Frozen):
     """Calls timed in a row on one side, over a pool of inputs in an order that only the referee knew beforehand."""
 

@@ -59,6 +59,10 @@ class MeasuringTool(Generic[ArgsT, BenchT, PlanT, FactsT, ReportT]):
     """The enforced limit of one call: seconds of lease, or of work for compile."""
     first_hold_s: float
     """Held before anything is known of the cost."""
+    wants_more: Callable[[FactsT, PlanT], bool] | None = None
+    """Whether one more fresh process of the candidate is to be measured before this is judged."""
+    with_more: Callable[[FactsT, FactsT], FactsT] | None = None
+    """The facts of several processes as those of one call; given where `wants_more` is."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ own interval above 1 too."""
 PHYSICS_SLACK: Final = 0.5
 """A claim under half of the physical bound is impossible; the ceilings are measured, not data-sheet, values."""
 NEAR_BOUND: Final = 1.05
+STOLEN: Final = 0.05
+"""A larger share of processor time that the host takes for others is told: it lies on both sides, unevenly."""
 FAR: Final = 10.0
 """A gain over this is more often a trick than a kernel: it is checked harder before it is told."""
 
@@ -44,6 +46,27 @@ class TimingFacts(Frozen):
     """While loading, or while it was checked again."""
     again: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
     """Of what was too fast to be believed at once: answers compared after it was timed, up to the first wrong one."""
+
+
+def with_process(facts: TimingFacts, further: TimingFacts) -> TimingFacts:
+    """Measurements with those of one more fresh process behind them; what failed there failed."""
+    number = 1 + max((pair.process for timing in facts.timings for pair in timing.pairs), default=-1)
+    timings = list(facts.timings)
+    for index, more in enumerate(further.timings):
+        known = timings[index]
+        pairs, voided = (
+            tuple(p.model_copy(update={"process": number}) for p in own) for own in (more.pairs, more.voided)
+        )
+        update = {
+            "pairs": known.pairs + pairs,
+            "voided": known.voided + voided,
+            "fault": more.fault,
+            "wrong": more.wrong,
+        }
+        timings[index] = known.model_copy(update=update)
+    return facts.model_copy(
+        update={"timings": tuple(timings), "fault": further.fault, "again": facts.again + further.again}
+    )
 
 
 class WorkloadRatio(Frozen):
@@ -244,6 +267,13 @@ def impossible(timing: WorkloadTiming, ceilings: Ceilings | None) -> str:
     if timing.workload.held_out:
         return "it claims less time on a hidden workload than its bytes need"
     return f"it claims {claimed:.3g} µs where its bytes need {least:.3g} µs"
+
+
+def stolen(timings: Sequence[WorkloadTiming]) -> str:
+    """That the host of a virtual machine took processor time meanwhile; empty if it was little, or is not known."""
+    shares = [pair.state.stolen_share for timing in timings for pair in timing.pairs if pair.state is not None]
+    share = sum(shares) / len(shares) if shares else 0.0
+    return f"the host took {share:.0%} of the processor time for others meanwhile" if share > STOLEN else ""
 
 
 def stop_advice(ratios: Sequence[WorkloadRatio]) -> str:

@@ -63,8 +63,7 @@ class RefereeBench:
         self._memory = Memory(self._secret)
         self._qualifying = Qualifying(task)
         self._load_s = 0.0
-        self.prepare_s = 0.0
-        """Of all workloads so far."""
+        self.prepare_s = 0.0  # of all workloads so far
 
     @property
     def task(self) -> Task:
@@ -219,6 +218,14 @@ class RefereeBench:
                 break
         return tally.block(side, ready.held.name)
 
+    def state(self) -> facts.DeviceState | None:
+        """Processor time that the host took for others since the last look."""
+        return self._house.stolen.look()
+
+    def on_the_house(self, seconds: float) -> None:
+        """See `Bench`."""
+        self._house.house_s += seconds
+
     def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
         """Operators of some warm calls."""
         prepared = self.prepare(workload, 1)
@@ -245,7 +252,7 @@ class RefereeBench:
             start = time.perf_counter()
             self._hold_still()
             self._house.ceilings = self._measure_ceilings()
-            self._house.house_s += time.perf_counter() - start
+            self.on_the_house(time.perf_counter() - start)
         return self._house.ceilings
 
     def reference(self, workload: str, distribution: Distribution) -> facts.ReferenceFacts:

@@ -175,6 +175,8 @@ class Child:
         lent, self._lent = self._lent, []
         for tensors in lent:
             self._borrower.release(tensors)
+        if self._cuda is not None:
+            torch.cuda.empty_cache()  # what forward allocates next lies elsewhere
         return protocol.Done()
 
     def _take(self, question: protocol.Lend, descriptors: list[int]) -> protocol.Done:

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from kernelgate.tools.kit.facts import Ceilings
 from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.stolen import Stolen
 
 
 class Busy(NamedTuple):
@@ -41,6 +42,7 @@ class House:
     house_s: float = 0.0
     surroundings: dict[tuple[str, int, float], float] = field(default_factory=dict[tuple[str, int, float], float])
     """Of timed blocks on a GPU, by workload, number of calls and sleep, µs: the least that a block of nothing took."""
+    stolen: Stolen = field(default_factory=Stolen)
 
     def forget_variants(self) -> None:
         """Drop what a qualification, or an answer that seemed wrong, had the references built as."""

@@ -14,14 +14,14 @@ from typing import Any, Final
 import torch
 
 from kernelgate.tasks.model import Task
-from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, Fault, Prepared, Side
+from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, DeviceState, Fault, Prepared, Side
 from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, cuda_timing, protocol
 from kernelgate.tools.worker.answers import Question, mutated
 from kernelgate.tools.worker.bench import Control, House, RefereeBench
 from kernelgate.tools.worker.cuda_ceilings import measure_cuda_ceilings
-from kernelgate.tools.worker.cuda_device import leave_room
+from kernelgate.tools.worker.cuda_device import leave_room, observe
 from kernelgate.tools.worker.cuda_timing import BlockTimes, CudaTimer, Pace, Row, Surroundings
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
@@ -345,6 +345,11 @@ class CudaBench(RefereeBench):
     def _hand_over_us(self, ready: ReadyWorkload) -> float:
         """None: it is no part of a slope over two lengths."""
         return 0.0
+
+    def state(self) -> DeviceState | None:
+        """Clocks, temperature, power and what holds the device back, from NVML."""
+        seen = observe(self.device.uid)
+        return DeviceState.model_validate(seen) if seen else None
 
     def ceilings(self) -> Ceilings:
         """As the base; what was measured beside somebody's work is not kept."""

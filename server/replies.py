@@ -83,7 +83,7 @@ def input_schema(args: type[Frozen]) -> dict[str, Any]:
 def output_schema(report: type[Frozen]) -> dict[str, Any]:
     """The reply of a tool as `result_of` sends it, with the types of two levels; deeper objects stay open.
 
-    What is null or empty is left out of a reply, so only what is never empty is required.
+    What is null or empty is left out of a reply, so only what is never empty is required, and said of the outer level.
     """
     whole = report.model_json_schema()
     slim: dict[str, Any] = _shallow(whole, whole.get("$defs", {}), SHOWN_LEVELS)
@@ -107,7 +107,8 @@ def _shallow(node: Mapping[str, Any], definitions: Mapping[str, Any], levels: in
     if "properties" not in node or levels == 0:
         return {"type": "object"}
     properties = {name: _shallow(value, definitions, levels - 1) for name, value in node["properties"].items()}
-    required = [name for name in node.get("required", ()) if _always_sent(properties[name])]
+    outer = levels == SHOWN_LEVELS
+    required = [name for name in node.get("required", ()) if outer and _always_sent(properties[name])]
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 

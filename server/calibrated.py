@@ -17,6 +17,8 @@ from kernelgate.tools.kit.facts import Ceilings
 
 AA_KIND: Final = "noise_floor"
 """Calibration of a task on a device: the baseline against itself."""
+BASELINE_KIND: Final = "baseline_{}"
+"""Calibration of a task on a device: another baseline against the eager one."""
 DEVICE_KIND: Final = "device"
 """Calibration of a device: ceilings and least readings."""
 LATEST: Final = """

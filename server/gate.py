@@ -25,6 +25,7 @@ from kernelgate.server.measure import (
     trouble_with,
     why_unsound,
 )
+from kernelgate.server.other_baselines import time_other_baselines
 from kernelgate.server.passages import (
     Passage,
     company_of,
@@ -201,6 +202,7 @@ class Gate:
         try:
             if isinstance(plan, PrecisePlan):
                 plan = plan.model_copy(update={"floor": await noise_floor(self._services, job, door)})
+                await time_other_baselines(self._services, job, door, plan.floor)
                 job.takes(admitted.hold_seq)  # a calibration is booked by itself
             reply = await run_within_hold(self._services, job, door, tool, plan, admitted)
         except Exception:

@@ -68,10 +68,16 @@ async def measure(
 
 async def against_itself(services: Services, job: Job, door: Door, plan: Frozen, cap_s: float) -> WorkerReply:
     """Time the task's baseline as its own candidate, for the sake of a job; on the house."""
+    return await timed_on_the_house(services, job, door, known_good(door.task), plan, cap_s)
+
+
+async def timed_on_the_house(
+    services: Services, job: Job, door: Door, files: dict[str, str], plan: Frozen, cap_s: float
+) -> WorkerReply:
+    """Time files of ours against the task's baseline, for the sake of a job."""
     return await _send(
-        services, None, door.device, precise_time.TOOL.name, door.task, known_good(door.task), plan, lease=True,
-        cap_s=cap_s, beside=job,
-    )  # fmt: skip
+        services, None, door.device, precise_time.TOOL.name, door.task, files, plan, lease=True, cap_s=cap_s, beside=job
+    )
 
 
 async def _send(

@@ -1,9 +1,8 @@
 """How much faster a candidate is than the user's own kernel, where the task names one."""
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.model import Scored
 from kernelgate.budget.records import RunRecord
 from kernelgate.tasks.model import ENTRY_FILE, Candidate
 
@@ -18,7 +17,26 @@ class Gain(NamedTuple):
     high: float
 
 
-def gain(candidate: Scored, own: Scored) -> Gain:
+class Ratio(Protocol):
+    """What was timed against the baseline."""
+
+    @property
+    def ratio(self) -> float:
+        """Baseline time / its time."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """Of its interval."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Of its interval."""
+        ...
+
+
+def gain(candidate: Ratio, own: Ratio) -> Gain:
     """The ratio of two ratios to the same baseline; its interval goes to the far ends of both, so it is too wide."""
     return Gain(candidate.ratio / own.ratio, candidate.low / own.high, candidate.high / own.low)
 

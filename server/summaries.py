@@ -1,7 +1,7 @@
 """The sentence at the head of a reply: what a rung said, and what the book adds to it."""
 
 from kernelgate.budget.model import Rung
-from kernelgate.server import own_kernel
+from kernelgate.server import other_baselines, own_kernel
 from kernelgate.server.kinship import is_repeated, near_duplicate
 from kernelgate.server.passages import Passage, with_company
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
@@ -17,6 +17,8 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
             lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
         )
         said += [f"it is {against}"] if against else []
+        others = await services.ledger.do(lambda ledger: other_baselines.compared(ledger, door))
+        said += [f"it is {other}" for other in others]
     if tool.rung is Rung.compile and await services.ledger.do(lambda ledger: is_repeated(ledger, door.candidate)):
         said.append(f"this very source was submitted before: it is {door.candidate.candidate_id}")
     if tool.rung is Rung.compile and (twin := await near_duplicate(services.shapes, services.ledger, door.candidate)):

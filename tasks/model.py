@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 else:  # pydantic follows an alias into itself only in this form, which pyright loses in some orders of checking
     Override = TypeAliasType("Override", "Scalar | tuple[Override, ...]")
 Precision: TypeAlias = Literal["ieee", "tf32"]
+Baseline: TypeAlias = Literal["eager", "compile", "cuda_graph"]
 Distribution: TypeAlias = Literal[
     "original",
     "normal",
@@ -155,7 +156,8 @@ class Task(Frozen):
     """What a candidate may be written in; a candidate without any of the others is a `torch` candidate."""
     allow_library_calls: bool = True
     """Whether a candidate may compute with operators of torch; else only memory, views and copies are left to it."""
-    baselines: tuple[Literal["eager", "compile"], ...] = ("eager",)
+    baselines: tuple[Baseline, ...] = ("eager",)
+    """What a candidate is compared with: always the eager reference, and on request torch.compile and a CUDA graph."""
     baseline_kernel: str | None = None
     """The user's own kernel (source with `ModelNew`): first candidate and incumbent of each run."""
     bounds: Annotated[tuple[Bound, ...], BeforeValidator(as_tuples)] = ()

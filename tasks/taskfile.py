@@ -11,7 +11,7 @@
     domains = ["any", "index(1000)"]        # of each input by position: any, probability, positive, index(n)
     languages = ["torch", "triton", "cuda"] # what a candidate may be written in
     allow_library_calls = true              # false: kernels of its own alone compute
-    baselines = ["eager"]                   # and "compile"
+    baselines = ["eager"]                   # and "compile", "cuda_graph"
     baseline = "kernel.py"                  # your own kernel (`ModelNew`), a file beside: the one to beat
 
     [tolerance.float32]                     # by dtype; of the others it is calibrated against float64
@@ -39,6 +39,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from kernelgate.tasks.model import (
     DEFAULT_DISTRIBUTIONS,
+    Baseline,
     DeviceKind,
     Distribution,
     Domain,
@@ -91,7 +92,7 @@ class TaskFile(Frozen):
     domains: tuple[Domain, ...] = ()
     languages: tuple[Literal["torch", "triton", "cuda"], ...] = Field(default=("torch", "triton", "cuda"), min_length=1)
     allow_library_calls: bool = True
-    baselines: tuple[Literal["eager", "compile"], ...] = Field(default=("eager",), min_length=1)
+    baselines: tuple[Baseline, ...] = Field(default=("eager",), min_length=1)
     baseline: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_-]+\.py)?$")] = ""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=lambda: dict[Dtype, Tolerance]())
     workload: tuple[WorkloadTable, ...] = ()

@@ -81,6 +81,39 @@ class ModelNew(torch.nn.Module):
     def forward(self, scale, x):
         return scale[:, None] * x
 """
+CHAIN = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(4096))
+        self.shift = torch.nn.Parameter(torch.rand(4096))
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(x * self.scale + self.shift, approximate="tanh") * 2
+
+
+def get_inputs():
+    return [torch.rand(4096, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+FEWER = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(4096))
+        self.shift = torch.nn.Parameter(torch.rand(4096))
+
+    def forward(self, x):
+        y = torch.addcmul(self.shift, x, self.scale)
+        return torch.nn.functional.gelu(y, approximate="tanh").mul_(2)  # {number}
+"""
 SMALL_RELU = RELU.replace("4096, 393216", "4096, 8192")
 
 
@@ -227,6 +260,19 @@ async def over_ten(folder: Path) -> dict[str, Any]:
         return {"climb": await climb(client, run_id, SCALED_ROWS, "precise_time")}
 
 
+async def other_baselines(folder: Path) -> dict[str, Any]:
+    """A task that asks for torch.compile and a CUDA graph as well: both are timed once, candidates told against them."""
+    (folder / "tasks/chain").mkdir(parents=True)
+    (folder / "tasks/chain/reference.py").write_text(CHAIN)
+    (folder / "tasks/chain/task.toml").write_text('baselines = ["eager", "compile", "cuda_graph"]\n')
+    async with Client(server(folder, "--tasks", str(folder / "tasks"))) as client:
+        run_id = await run_of(client, "chain")
+        found = [await climb(client, run_id, FEWER.format(number=number), "precise_time") for number in range(2)]
+    with Ledger.open(folder / "ledger.db") as ledger:
+        kept = ledger.query("SELECT kind, facts_json, gpu_s FROM calibrations WHERE kind LIKE 'baseline%'")
+    return {"climbs": found, "calibrations": kept}
+
+
 async def two_cards(folder: Path) -> dict[str, Any]:
     """Two runs of one server at once, each on a card of its own."""
     found: dict[str, Any] = {}
@@ -250,6 +296,7 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Any]]]] = {
     "two_servers": two_servers,
     "bad_input": bad_input,
     "over_ten": over_ten,
+    "other_baselines": other_baselines,
     "two_cards": two_cards,
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from pydantic import JsonValue
 
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.facts import WHILE_BASELINE, Block, Ceilings, Comparison, DeviceState, Fault, Prepared, Side
@@ -47,6 +48,8 @@ BUSY: Final = (
     "work beside the calls slows the baseline down"
 )
 CONSTANTS_KEPT: Final = 15
+STATE_S: Final = 0.1
+"""NVML needs a millisecond to tell the power."""
 
 
 @dataclass
@@ -95,6 +98,8 @@ class CudaBench(RefereeBench):
         self._around: Surroundings | None = None
         self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
         self._last: _Run | None = None
+        self._state: dict[str, JsonValue] = {}
+        self._state_s = -STATE_S
 
     def load(self) -> Fault | None:
         """See `Bench`; the candidate's process starts CUDA first."""
@@ -347,9 +352,12 @@ class CudaBench(RefereeBench):
         return 0.0
 
     def state(self) -> DeviceState | None:
-        """Clocks, temperature, power and what holds the device back, from NVML."""
-        seen = observe(self.device.uid)
-        return DeviceState.model_validate(seen) if seen else None
+        """Clocks and what holds the device back, from NVML; what changes slowly is read anew every `STATE_S`."""
+        now_s = time.monotonic()
+        shortly = now_s - self._state_s < STATE_S
+        self._state |= observe(self.device.uid, shortly=shortly)
+        self._state_s = self._state_s if shortly else now_s
+        return DeviceState.model_validate(self._state) if self._state else None
 
     def ceilings(self) -> Ceilings:
         """As the base; what was measured beside somebody's work is not kept."""

@@ -20,8 +20,11 @@ def leave_room(needed_bytes: int) -> None:
         torch.cuda.empty_cache()
 
 
-def observe(uuid: str) -> dict[str, JsonValue]:
-    """Clocks, temperature, power and what slows the device down now; empty where NVML cannot be asked."""
+def observe(uuid: str, *, shortly: bool = False) -> dict[str, JsonValue]:
+    """Clocks, temperature, power and what slows the device down now; empty where NVML cannot be asked.
+
+    `shortly`: only the multiprocessors' clock and what slows them down, in half the time.
+    """
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -30,10 +33,12 @@ def observe(uuid: str) -> dict[str, JsonValue]:
     with contextlib.suppress(nvml.NVMLError):  # an older driver may not answer each question
         handle = _nvml_handle(uuid)
         seen["sm_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        seen["throttle_reasons"] = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        if shortly:
+            return seen
         seen["memory_clock_mhz"] = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
         seen["temperature_c"] = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         seen["power_w"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-        seen["throttle_reasons"] = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     return seen
 
 

@@ -261,7 +261,7 @@ async def over_ten(folder: Path) -> dict[str, Any]:
 
 
 async def other_baselines(folder: Path) -> dict[str, Any]:
-    """A task that asks for torch.compile and a CUDA graph as well: both are timed once, candidates told against them."""
+    """A task that asks for torch.compile and a CUDA graph too: both are timed once, candidates told against them."""
     (folder / "tasks/chain").mkdir(parents=True)
     (folder / "tasks/chain/reference.py").write_text(CHAIN)
     (folder / "tasks/chain/task.toml").write_text('baselines = ["eager", "compile", "cuda_graph"]\n')

@@ -6,9 +6,11 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import timing_methods
 import timing_quality
 import torch
 from gpu_path import ROOT
@@ -221,6 +223,19 @@ def test_the_other_methods_run_on_a_stand_in_for_a_gpu() -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["method"] for one in found] == ["kernelbench", "nvbench_cold", "nvbench_hot", "ours", "ours_pairs"]
     assert all(one["value"] > 0 and one["gpu_s"] > 0 for one in found)
+
+
+def test_the_device_s_own_record_counts_the_kernels_of_the_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = [("max", 0.0, 9.0), ("sum", 10.0, 9.0)]
+    cold = [("spin", 0.0, 5_000.0)]
+    for _ in range(timing_methods.ACTIVITY_CALLS):
+        cold += [("fill", 0.0, 60.0), ("max", 60.0, 2.0), ("sum", 62.0, 3.0)]
+    bench: Any = SimpleNamespace(once=lambda: None)
+    monkeypatch.setattr(timing_methods, "kernels_of", lambda work: once if work is bench.once else cold)
+    assert timing_methods.activity(bench).value == 5.0
+    cold.pop()
+    with pytest.raises(RuntimeError, match="59 kernels were recorded of 30 calls"):
+        timing_methods.activity(bench)
 
 
 @pytest.mark.long

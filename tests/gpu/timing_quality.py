@@ -145,14 +145,18 @@ def seen(report: Any, reply: WorkerReply) -> dict[str, Any]:
 
 
 def rounds(seconds: float, most: int) -> Iterator[int]:
-    """Count while there is time for another as long as the longest so far; the first is always had."""
+    """Count while there is time for another as long as the longest so far; the first is always had.
+
+    The first starts and calibrates things: it stands for the others only until there are any.
+    """
     end_s, longest_s = time.monotonic() + seconds, 0.0
     for number in range(most):
         begun_s = time.monotonic()
         if number and begun_s + longest_s > end_s:
             return
         yield number
-        longest_s = max(longest_s, time.monotonic() - begun_s)
+        took_s = time.monotonic() - begun_s
+        longest_s = took_s if number < 2 else max(longest_s, took_s)
 
 
 def shared(parts: Sequence[str], seconds: float) -> Iterator[tuple[str, float]]:

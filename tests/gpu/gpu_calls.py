@@ -13,6 +13,7 @@ from typing import Any
 
 from gpu_path import ROOT as ROOT
 
+from kernelgate.server.passages import wants_more, with_more
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Candidate, Task, Tolerance, Workload
 from kernelgate.tools.kit.catalogue import find_tools
@@ -76,8 +77,11 @@ class Gpu:
         return self._do(self._runner.run(request, lambda progress: None))
 
     def judged(self, procedure: str, task: Task, source: str, *, cap_s: float = 60.0, **plan: Any) -> tuple[Any, Any]:
-        """Run a rung and judge it: (report, reply). A fault of ours raises."""
+        """Run a rung, in as many fresh processes as it wants, and judge it: (report, reply). A fault of ours raises."""
+        tool = tool_of(procedure)
         reply = self.call(procedure, task, source, cap_s=cap_s, **plan)
+        while wants_more(tool, tool.plan.model_validate(plan), reply):
+            reply = with_more(tool, reply, self.call(procedure, task, source, cap_s=cap_s, **plan))
         if reply.fault:
             raise RuntimeError(f"{procedure}: {reply.fault}\n{reply.log}")
         return judge(procedure, reply, plan), reply
@@ -90,8 +94,12 @@ class Gpu:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def tool_of(procedure: str) -> Any:
+    return next(tool for tool in find_tools() if isinstance(tool, MeasuringTool) and tool.name == procedure)
+
+
 def judge(procedure: str, reply: WorkerReply, plan: dict[str, Any]) -> Any:
-    tool = next(tool for tool in find_tools() if isinstance(tool, MeasuringTool) and tool.name == procedure)
+    tool = tool_of(procedure)
     facts = None if reply.facts is None else tool.facts.model_validate_json(json.dumps(reply.facts))
     return tool.judge(facts, reply.exit, tool.plan.model_validate(plan))
 

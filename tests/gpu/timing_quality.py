@@ -49,8 +49,7 @@ AA_RUNS, SENSITIVITY_RUNS, SUPERVISORS = 100, 20, 10
 """At most, of each part."""
 CAP_S = 60.0
 BAD_CAP_S = 30.0
-GRACE_S = 20
-"""A step is stopped so long behind its time: the call under way may end."""
+GRACE_S = 20  # a step is stopped so long behind its time: the call under way may end
 STARTING_S = 8.0
 """A process that imports torch, starts CUDA and draws inputs."""
 KERNELS = ("softmax_4096", "matmul_2048_fp16", "add_64mb", "add_64kb")
@@ -137,6 +136,7 @@ def seen(report: Any, reply: WorkerReply) -> dict[str, Any]:
     told: dict[str, Any] = {"verdict": str(report.verdict), "code": report.code, "summary": report.summary}
     told |= {name: round(getattr(reply, name), 4) for name in ("lease_s", "house_s", "prepare_s", "wall_s")}
     told |= {"exit": reply.exit.kind, "clocks": {k: v for k, v in reply.observation.items() if k in CLOCKS}}
+    told["processes"] = getattr(report, "processes", 1)
     if getattr(report, "ratio", None) is not None:
         told |= {"ratio": report.ratio, "low": report.low, "high": report.high, "floor": getattr(report, "floor", 0.0)}
         kept = {"workload", "ratio", "low", "high", "outside_ratio", "candidate_us", "baseline_us", "pairs"}

@@ -55,8 +55,7 @@ class Below:
 
     def __init__(self) -> None:
         """Not started."""
-        config: Any = _ExperimentalConfig(profile_all_threads=True)
-        self.profiler: Any = torch.autograd.profiler.profile(use_cpu=True, experimental_config=config)
+        self.profiler: Any = torch.autograd.profiler.profile(use_cpu=True, experimental_config=_all_threads())
 
     def names(self) -> tuple[str, ...]:
         """The operators that computed; bounded."""
@@ -71,6 +70,14 @@ def closely_watched() -> Generator[Below, None, None]:
     below = Below()
     with below.profiler:
         yield below
+
+
+def _all_threads() -> Any:
+    """The profiler's switch for threads beside the one that starts it; None where this torch has none."""
+    try:
+        return _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None
 
 
 def _computes(name: str) -> bool:

@@ -29,6 +29,8 @@ from kernelgate.tasks.model import Frozen, Task, canonical_json, digest_of_spec,
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
+_FOLLOWING: Final = ("sources", "run", "artifacts")
+"""Topics of what is said and not right: it often follows from a row that is not as it was written, told before."""
 LONG_BOOK: Final = 50_000
 """Events from which on a second process is worth its start."""
 Topic: TypeAlias = Literal["file", "schema", "triggers", "chain", "head", "sources", "rows", "run", "artifacts"]
@@ -54,7 +56,7 @@ class AuditReport(Frozen):
 
     ok: bool
     findings: tuple[Finding, ...]
-    """The first of them; `counts["findings"]` has the number."""
+    """The first of them, what was rewritten before what follows from it; `counts["findings"]` has the number."""
     counts: dict[str, int]
     """Events, runs, results, decisions replayed, and so on."""
     run_id: str | None = None
@@ -131,7 +133,8 @@ class _Auditor:
         self._rules = rules
         self._run = run
         self._counts: Counter[str] = Counter()
-        self._findings: list[Finding] = []
+        self._rewritten: list[Finding] = []
+        self._following: list[Finding] = []
         self._runs: dict[str, RunAudit | None] = {}
         """Each run that was met; None for one that nobody asked for or that does not exist."""
 
@@ -162,7 +165,7 @@ class _Auditor:
                 self._find(wrong.topic, wrong.what, wrong.seq, wrong.run_id)
         return AuditReport(
             ok=not self._counts["findings"],
-            findings=tuple(self._findings[:FINDINGS_LIMIT]),
+            findings=tuple([*self._rewritten, *self._following][:FINDINGS_LIMIT]),
             counts=dict(sorted(self._counts.items())),
             run_id=self._run,
             head=last,
@@ -194,9 +197,10 @@ class _Auditor:
 
     def _find(self, topic: Topic, what: str, seq: int | None = None, run_id: str | None = None) -> None:
         self._counts["findings"] += 1
-        if len(self._findings) < FINDINGS_LIMIT:
+        findings = self._following if topic in _FOLLOWING else self._rewritten
+        if len(findings) < FINDINGS_LIMIT:
             shown_run = None if run_id is None else _shown(run_id)
-            self._findings.append(Finding(topic=topic, what=_shown(what), seq=seq, run_id=shown_run))
+            findings.append(Finding(topic=topic, what=_shown(what), seq=seq, run_id=shown_run))
 
     def _events(self) -> None:
         """One walk over the events, with the results beside it in the same order: does it say what is right?"""

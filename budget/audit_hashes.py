@@ -49,7 +49,7 @@ def readable(cell: bytes) -> str:
 class Wrong(NamedTuple):
     """Something that is not as it was written. Tuples, because they cross from one process to another."""
 
-    topic: Literal["chain", "head", "run", "rows"]
+    topic: Literal["chain", "head", "rows"]
     what: str
     seq: int | None = None
     run_id: str | None = None
@@ -106,7 +106,7 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
             wrong.extend(Wrong("rows", what, seq, run_id) for what in strange)
         elif digest != rows_sha256 and run in (None, run_id):
             what = f"The rows that event {seq} stands for do not have the digest that it carries."
-            wrong.append(Wrong("run", what, seq, run_id))
+            wrong.append(Wrong("rows", what, seq, run_id))
     if head is not None and head.seq > seq:
         what = f"The book ends at event {seq}, the head that was kept is {head.seq}: cut off."
         wrong.append(Wrong("head", what, seq))

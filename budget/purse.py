@@ -9,7 +9,7 @@ from kernelgate.budget.model import Amount, Budget, Purse, Rung, Spent
 from kernelgate.tasks.model import canonical_json
 
 Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
-_SPENT_NAMES: Final = tuple(sorted(Spent.model_fields))
+_SPENT_NAMES: Final = sorted(Spent.model_fields)
 _SPENT: Final = "{" + ",".join(f'"{name}":%r' for name in _SPENT_NAMES) + "}"
 _SPENT_VALUES: Final[Callable[[Mapping[str, float]], tuple[float, ...]]] = itemgetter(*_SPENT_NAMES)
 _NS: Final = 1e-9

@@ -47,6 +47,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("[accounts.me]\ndevice_s = -2", "accounts.me.device_s = -2 is not possible"),
     ("[accounts.me]\nruns = 2", "accounts.me.runs is not known; known here are: device_s"),
     ("[accounts.me]", "accounts.me.device_s is missing"),
+    ("[accounts.locl]\ndevice_s = 1", "nobody has the account 'locl', so that its cap would bind nothing"),
+    ("[accounts.house]\ndevice_s = 1", "name accounts.local (everybody who connects to this server) or accounts"),
     ("[prices.quick_time]\nfirst_hold_s = 0", "prices.quick_time.first_hold_s = 0 is not possible"),
     ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: check_correctn"),
     ("rule = 'best'", "there is no rule 'best'; the rules are: flat, halving, threshold"),

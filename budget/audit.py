@@ -96,7 +96,7 @@ def _audit(path: str | os.PathLike[str], run: str | None, head: Head | None, *, 
             connection.text_factory = readable
         connection.execute("BEGIN")  # one snapshot, while others go on writing
         if run is not None and not connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run,)).fetchone():
-            raise UnknownId(f"unknown run {run!r}")
+            raise UnknownId(f"unknown run {run!r} in {path}; `kernelgate runs` lists those of your ledger")
         return _Auditor(connection, find_rules(), run, any_text=any_text).report(head, Path(path).absolute())
 
 

@@ -157,7 +157,9 @@ def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | Non
 
     def auditing() -> int:
         if not path.exists():
-            raise BookNotFound(f"there is no ledger at {path}")
+            raise BookNotFound(
+                f"there is no ledger at {path}: name its file, or its folder with --data, or start a run first"
+            )
         if path.is_dir():
             raise NotABook(f"{path} is a folder, not a ledger; name the file in it, for example {path / 'ledger.db'}")
         try:

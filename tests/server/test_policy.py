@@ -130,6 +130,18 @@ async def test_an_agent_gets_the_caps_and_the_rule_of_the_file_and_may_ask_for_l
 
 
 @pytest.mark.anyio
+async def test_more_than_the_cap_is_refused_before_the_task_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tried(*_: object) -> None:
+        raise AssertionError("the task was tried")
+
+    monkeypatch.setattr("kernelgate.server.book.qualify", tried)
+    [more] = await calls(Policy(), tmp_path, {"device_s": 1000.0})
+    assert "device_s=1000 is above the server's cap of 120; ask for at most that" in more["said"]
+
+
+@pytest.mark.anyio
 async def test_what_is_left_of_a_run_is_no_more_than_what_its_account_has_left(tmp_path: Path) -> None:
     tight = policy_of("[caps]\ndevice_s = 30.0\n[accounts.local]\ndevice_s = 4.5\n", Path("x"))
     [started] = await calls(tight, tmp_path, {})

@@ -13,9 +13,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from pydantic import Field
+
 from kernelgate.budget.artifacts import state_of
 from kernelgate.budget.audit_booking import wrong_of_no_run
 from kernelgate.budget.audit_hashes import readable, wrong_in
+from kernelgate.budget.audit_house import HouseAudit
 from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, ResultStream, reason_of
 from kernelgate.budget.audit_run import RunAudit
 from kernelgate.budget.audit_schema import bad_texts, wrong_parts
@@ -59,6 +62,8 @@ class AuditReport(Frozen):
     """The first of them, what was rewritten before what follows from it; `counts["findings"]` has the number."""
     counts: dict[str, int]
     """Events, runs, results, decisions replayed, and so on."""
+    house_s: dict[str, float] = Field(default_factory=dict[str, float])
+    """Device seconds that the house paid beside the runs' own, by cause."""
     run_id: str | None = None
     """The only run that was looked into; None: all of them."""
     head: Head
@@ -110,6 +115,9 @@ def rendered(report: AuditReport) -> str:
             "whole book. Other runs were not looked into."
         )
     lines = [good if report.ok else "The book does not hold.", f"Looked at {counts}.", f"Head {report.head}"]
+    if report.house_s:
+        paid = ", ".join(f"{seconds:.3f} {cause.replace('_', ' ')}" for cause, seconds in report.house_s.items())
+        lines.append(f"Device seconds that the house paid: {paid}.")
     missing = report.counts.get("artifacts_missing", 0)
     if missing:
         lines.append(f"Artifacts that are not beside the book: {missing}. They may be pruned; their rows stay.")
@@ -132,6 +140,7 @@ class _Auditor:
         self._any_text = any_text
         self._rules = rules
         self._run = run
+        self._house = HouseAudit(connection)
         self._counts: Counter[str] = Counter()
         self._rewritten: list[Finding] = []
         self._following: list[Finding] = []
@@ -167,6 +176,7 @@ class _Auditor:
             ok=not self._counts["findings"],
             findings=tuple([*self._rewritten, *self._following][:FINDINGS_LIMIT]),
             counts=dict(sorted(self._counts.items())),
+            house_s=self._house.paid_s(),
             run_id=self._run,
             head=last,
         )
@@ -235,6 +245,15 @@ class _Auditor:
             self._counts["decisions"] += 1
         for what in state.apply(event, result, replayed):
             self._find("run", what, event.seq, event.run_id)
+        if event.kind == "overrun":
+            for what in self._house_paid(event):
+                self._find("run", what, event.seq, event.run_id)
+
+    def _house_paid(self, overrun: EventRow) -> list[str]:
+        try:
+            return self._house.wrong_at(overrun)
+        except (TypeError, ValueError, AttributeError) as error:  # whatever stands in a cell is a finding
+            return [f"What overrun {overrun.seq} says was used cannot be judged: {reason_of(error)}."]
 
     def _replayed(self, result_id: int) -> Replayed | None:
         columns = ", ".join(Replayed._fields)

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from kernelgate.budget import audit, report
-from kernelgate.budget.errors import BookNotFound, BookReadOnly, NotABook
+from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly, NotABook
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
@@ -26,10 +26,10 @@ def _book(path: Path) -> Ledger:
 
 
 def _book_to_read(path: Path) -> Ledger:
-    """The book, also where it cannot be written: from a read-only folder or medium."""
+    """The book, also where it cannot be written: read-only, on a full disk, or locked by another process."""
     try:
         return _book(path)
-    except BookReadOnly:
+    except (BookReadOnly, BookDiskFull, BookBusy):
         return Ledger.reading(path)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from book_scenario import OWNER, Scenario, result_input
-from faults import JumpyClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -304,28 +303,6 @@ LOST: list[tuple[str, str]] = [
 def test_a_forged_estimate_of_what_a_lost_owner_used_is_found(lost: Scenario, statement: str, part: str) -> None:
     assert audit(lost.path).ok
     assert said(forge(lost, statement, rehash=True), part)
-
-
-def test_an_audit_says_what_the_house_paid_above_a_hold(overrun: Scenario) -> None:
-    assert audit(overrun.path).house_s == {"above_the_hold": 0.5}
-
-
-def test_an_audit_says_what_the_house_paid_and_why(lost: Scenario) -> None:
-    assert audit(lost.path).house_s == {"owner_lost": 0.75}
-    assert "Device seconds that the house paid: 0.750 owner lost." in rendered(audit(lost.path)).splitlines()
-
-
-def test_what_was_used_before_the_host_was_started_anew_is_bounded_by_no_clock(tmp_path: Path) -> None:
-    clock = JumpyClock()
-    book = Scenario(tmp_path / "book.db", clock)
-    hold = book.hold(book.climb(Rung.compile), Rung.check)
-    clock.passed_s += 50.0
-    book.climb(Rung.compile)
-    clock.passed_s = 0.0
-    book.ledger.release(hold.hold_seq, "fault_of_ours", house_s=40.0)
-    report = audit(book.path)
-    assert report.ok, report.findings
-    assert report.house_s == {"fault_of_ours": 40.0}
 
 
 def test_a_book_from_before_work_above_a_hold_was_booked_still_holds(overrun: Scenario) -> None:

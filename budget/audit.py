@@ -13,9 +13,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from pydantic import Field
+
 from kernelgate.budget.artifacts import state_of
 from kernelgate.budget.audit_booking import wrong_of_no_run
 from kernelgate.budget.audit_hashes import readable, wrong_in
+from kernelgate.budget.audit_house import HouseAudit
 from kernelgate.budget.audit_rows import EventRow, Replayed, ResultRow, ResultStream, reason_of
 from kernelgate.budget.audit_run import RunAudit
 from kernelgate.budget.audit_schema import bad_texts, wrong_parts
@@ -29,6 +32,8 @@ from kernelgate.tasks.model import Frozen, Task, canonical_json, digest_of_spec,
 
 FINDINGS_LIMIT: Final = 200
 """Enough to see what happened; the count goes on."""
+_FOLLOWING: Final = ("sources", "run", "artifacts")
+"""Topics of what is said and not right: it often follows from a row that is not as it was written, told before."""
 LONG_BOOK: Final = 50_000
 """Events from which on a second process is worth its start."""
 Topic: TypeAlias = Literal["file", "schema", "triggers", "chain", "head", "sources", "rows", "run", "artifacts"]
@@ -54,9 +59,11 @@ class AuditReport(Frozen):
 
     ok: bool
     findings: tuple[Finding, ...]
-    """The first of them; `counts["findings"]` has the number."""
+    """The first of them, what was rewritten before what follows from it; `counts["findings"]` has the number."""
     counts: dict[str, int]
     """Events, runs, results, decisions replayed, and so on."""
+    house_s: dict[str, float] = Field(default_factory=dict[str, float])
+    """Device seconds that the house paid beside the runs' own, by cause."""
     run_id: str | None = None
     """The only run that was looked into; None: all of them."""
     head: Head
@@ -94,7 +101,7 @@ def _audit(path: str | os.PathLike[str], run: str | None, head: Head | None, *, 
             connection.text_factory = readable
         connection.execute("BEGIN")  # one snapshot, while others go on writing
         if run is not None and not connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run,)).fetchone():
-            raise UnknownId(f"unknown run {run!r}")
+            raise UnknownId(f"unknown run {run!r} in {path}; `kernelgate runs` lists those of your ledger")
         return _Auditor(connection, find_rules(), run, any_text=any_text).report(head, Path(path).absolute())
 
 
@@ -108,6 +115,9 @@ def rendered(report: AuditReport) -> str:
             "whole book. Other runs were not looked into."
         )
     lines = [good if report.ok else "The book does not hold.", f"Looked at {counts}.", f"Head {report.head}"]
+    if report.house_s:
+        paid = ", ".join(f"{seconds:.3f} {cause.replace('_', ' ')}" for cause, seconds in report.house_s.items())
+        lines.append(f"Device seconds that the house paid: {paid}.")
     missing = report.counts.get("artifacts_missing", 0)
     if missing:
         lines.append(f"Artifacts that are not beside the book: {missing}. They may be pruned; their rows stay.")
@@ -130,8 +140,10 @@ class _Auditor:
         self._any_text = any_text
         self._rules = rules
         self._run = run
+        self._house = HouseAudit(connection)
         self._counts: Counter[str] = Counter()
-        self._findings: list[Finding] = []
+        self._rewritten: list[Finding] = []
+        self._following: list[Finding] = []
         self._runs: dict[str, RunAudit | None] = {}
         """Each run that was met; None for one that nobody asked for or that does not exist."""
 
@@ -162,8 +174,9 @@ class _Auditor:
                 self._find(wrong.topic, wrong.what, wrong.seq, wrong.run_id)
         return AuditReport(
             ok=not self._counts["findings"],
-            findings=tuple(self._findings[:FINDINGS_LIMIT]),
+            findings=tuple([*self._rewritten, *self._following][:FINDINGS_LIMIT]),
             counts=dict(sorted(self._counts.items())),
+            house_s=self._house.paid_s(),
             run_id=self._run,
             head=last,
         )
@@ -194,9 +207,10 @@ class _Auditor:
 
     def _find(self, topic: Topic, what: str, seq: int | None = None, run_id: str | None = None) -> None:
         self._counts["findings"] += 1
-        if len(self._findings) < FINDINGS_LIMIT:
+        findings = self._following if topic in _FOLLOWING else self._rewritten
+        if len(findings) < FINDINGS_LIMIT:
             shown_run = None if run_id is None else _shown(run_id)
-            self._findings.append(Finding(topic=topic, what=_shown(what), seq=seq, run_id=shown_run))
+            findings.append(Finding(topic=topic, what=_shown(what), seq=seq, run_id=shown_run))
 
     def _events(self) -> None:
         """One walk over the events, with the results beside it in the same order: does it say what is right?"""
@@ -231,6 +245,15 @@ class _Auditor:
             self._counts["decisions"] += 1
         for what in state.apply(event, result, replayed):
             self._find("run", what, event.seq, event.run_id)
+        if event.kind == "overrun":
+            for what in self._house_paid(event):
+                self._find("run", what, event.seq, event.run_id)
+
+    def _house_paid(self, overrun: EventRow) -> list[str]:
+        try:
+            return self._house.wrong_at(overrun)
+        except (TypeError, ValueError, AttributeError) as error:  # whatever stands in a cell is a finding
+            return [f"What overrun {overrun.seq} says was used cannot be judged: {reason_of(error)}."]
 
     def _replayed(self, result_id: int) -> Replayed | None:
         columns = ", ".join(Replayed._fields)

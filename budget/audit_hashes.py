@@ -19,7 +19,11 @@ from kernelgate.budget.rows import PAID_TABLES, PaidRows
 from kernelgate.budget.triggers import GENESIS_HASH
 
 _SEQ_AT: Final = HASHED_COLUMNS.index("seq")
-_NAMING: Final = itemgetter(*map(HASHED_COLUMNS.index, ("seq", "run_id", "rows_sha256", "kind", "rung", "reason")))
+_NAMING: Final = itemgetter(
+    *map(HASHED_COLUMNS.index, ("seq", "run_id", "rows_sha256", "kind", "rung", "reason")), -2, -1
+)
+"""What the walk itself looks at of a row of `_EVENTS`: the two hashes stand last."""
+_RESULTS_ALONE: Final = ("results",)
 NOT_UTF8: Final = "\0 not UTF-8: "
 _NEAR: Final = 50
 """So far from its place an event is looked for."""
@@ -45,7 +49,7 @@ def readable(cell: bytes) -> str:
 class Wrong(NamedTuple):
     """Something that is not as it was written. Tuples, because they cross from one process to another."""
 
-    topic: Literal["chain", "head", "run", "rows"]
+    topic: Literal["chain", "head", "rows"]
     what: str
     seq: int | None = None
     run_id: str | None = None
@@ -80,12 +84,12 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
     prev_hash, seq = GENESIS_HASH, 0
     if head is not None and head.seq == 0 and head.hash != GENESIS_HASH:
         wrong.append(Wrong("head", "The head that was kept is of event 0, and no book begins with its hash.", 0))
-    for *cells, found_prev_hash, found_hash in connection.execute(_EVENTS, (last_seq,)):
-        found_seq, run_id, rows_sha256, kind, rung, reason = _NAMING(cells)
+    for row in connection.execute(_EVENTS, (last_seq,)):
+        found_seq, run_id, rows_sha256, kind, rung, reason, found_prev_hash, found_hash = _NAMING(row)
         if found_seq != seq + 1:
             wrong.append(Wrong("chain", f"Event {seq + 1} is missing.", found_seq))
         seq = found_seq
-        if (broken := _link(seq, found_prev_hash, found_hash, cells, prev_hash)) is not None:
+        if (broken := _link(seq, found_prev_hash, found_hash, row[:-2], prev_hash)) is not None:
             wrong.append(Wrong("chain", broken, seq))
         prev_hash = found_hash
         if head is not None and head.seq == seq and head.hash != prev_hash:
@@ -94,7 +98,7 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
         digest, result = None, results.at(seq)
         if result is not None:
             result_id = result[result_id_at]
-            among = ["results", *[table for table, ids in having if result_id in ids]]
+            among = ["results", *[table for table, ids in having if result_id in ids]] if having else _RESULTS_ALONE
             digest = paid.digest(result_id, among, result)
         named = None if result is not None else named_by(kind, run_id, rung, reason, rows_sha256)
         if named is not None:
@@ -102,7 +106,7 @@ def _walk(connection: sqlite3.Connection, last_seq: int, run: str | None, head: 
             wrong.extend(Wrong("rows", what, seq, run_id) for what in strange)
         elif digest != rows_sha256 and run in (None, run_id):
             what = f"The rows that event {seq} stands for do not have the digest that it carries."
-            wrong.append(Wrong("run", what, seq, run_id))
+            wrong.append(Wrong("rows", what, seq, run_id))
     if head is not None and head.seq > seq:
         what = f"The book ends at event {seq}, the head that was kept is {head.seq}: cut off."
         wrong.append(Wrong("head", what, seq))

@@ -25,7 +25,7 @@ from kernelgate.budget.model import (
     UnjudgedReason,
     Verdict,
 )
-from kernelgate.budget.purse import granted_text, joined_purse, spent_text
+from kernelgate.budget.purse import granted_text, joined_purse, open_text, spent_text
 from kernelgate.budget.rules import Rules, replay
 
 _TOLERANCE_S: Final = 1e-6
@@ -44,6 +44,7 @@ class _Amounts(NamedTuple):
 
 _NOWHERE: Final = frozenset[str]()
 _NAMES: Final = ("run_id", "candidate_id", "rung", "environment_id", "gpu_s", "cpu_s", "work_s", "overrun_s")
+_AMOUNTS: Final = itemgetter(*map(EventRow._fields.index, _Amounts._fields))
 _CALL: Final = itemgetter(*map(EventRow._fields.index, ("candidate_id", "rung", "environment_id")))
 _SHARED_OF_EVENT: Final = itemgetter(*map(EventRow._fields.index, _NAMES))
 _SHARED_OF_RESULT: Final = itemgetter(*map(ResultRow._fields.index, _NAMES))
@@ -53,8 +54,10 @@ _CALLS_OF: Final = {rung.value: f"{rung.value}_calls" for rung in Rung}
 _MOVED_BY: Final = {rung: (calls, "override_calls", "device_s", "work_s") for rung, calls in _CALLS_OF.items()}
 _TIMED: Final = (Rung.quick.value, Rung.precise.value)
 _UNJUDGED: Final = get_args(UnjudgedReason)
-_MOVING: Final = ("grant", "hold", "override", "extend", "settle", "release")
-"""Kinds that change the purse; the grant is looked at too, for it may grant less than nothing."""
+_RAISING: Final = frozenset(("grant", "hold", "override", "extend"))
+"""Kinds that take from what is left; the grant is looked at too, for it may grant less than nothing."""
+_LOWERING: Final = frozenset(("settle", "release"))
+"""Kinds that give back: a settle that takes more than its hold is found as that."""
 
 
 @dataclass(slots=True)
@@ -62,8 +65,8 @@ class _Hold:
     """A hold that has not ended."""
 
     rung: str
-    candidate_id: str
-    environment_id: str
+    call: tuple[str, str, str]
+    """Candidate, rung and environment."""
     amounts: _Amounts
     extended: bool = False
 
@@ -129,7 +132,7 @@ class RunAudit:
             replayed: the result that it repeats, if it repeats one.
         """
         wrong: list[str] = []
-        for step in (self._move, self._result, self._purse):
+        for step in (self._move, self._purse) if result is None else (self._move, self._result, self._purse):
             try:
                 step(event, result, replayed, wrong)
             except Exception as error:  # noqa: BLE001 -- whatever stands in a cell is a finding, not the audit's end
@@ -179,7 +182,7 @@ class RunAudit:
                 wrong.append(f"{candidate_id} entered {event.rung} at event {event.seq} without having passed {step}.")
         self._decision(event, wrong)
         amounts = _amounts(event)
-        self._holds[event.seq] = _Hold(event.rung, candidate_id, environment_id, amounts)
+        self._holds[event.seq] = _Hold(event.rung, _CALL(event), amounts)
         self._add(self._open, event.rung, amounts, 1)
 
     def _of_hold(self, event: EventRow, result: ResultRow | None, wrong: list[str]) -> None:
@@ -191,9 +194,7 @@ class RunAudit:
         if hold is None or (kind == "extend" and hold.extended):
             wrong.append(f"Hold {hold_seq} was ended or extended before; event {seq} is a second {kind}.")
             return
-        if (hold.rung, hold.candidate_id, hold.environment_id) != (
-            event.rung, event.candidate_id, event.environment_id,
-        ):  # fmt: skip
+        if hold.call != _CALL(event):
             wrong.append(f"The {kind} {seq} is of another call than hold {hold_seq}.")
         amounts = _amounts(event)
         if kind == "extend":
@@ -329,32 +330,36 @@ class RunAudit:
         if event.purse_json is None:
             wrong.append(f"Event {event.seq} carries no purse.")
             return
-        if event.kind in _MOVING:
-            if event.kind == "settle":
-                self._settled_text = spent_text(self._settled)
-            self._text = joined_purse(self._granted_text, spent_text(self._open), self._settled_text)
-            # The others have not moved since they were looked at.
+        kind = event.kind
+        if kind in _RAISING:
+            self._text = joined_purse(self._granted_text, open_text(self._open), self._settled_text)
+            opened, settled, most = self._open, self._settled, self._most
             wrong += [
                 f"After event {event.seq} more {name} are open and settled than were granted."
-                for name in _MOVED_BY.get(event.rung, self._most)
-                if self._open[name] + self._settled[name] > self._most[name]
+                for name in _MOVED_BY.get(event.rung, most)  # the others have not moved since they were looked at
+                if opened[name] + settled[name] > most[name]
             ]
+        elif kind in _LOWERING:
+            if kind == "settle":
+                self._settled_text = spent_text(self._settled)
+            self._text = joined_purse(self._granted_text, open_text(self._open), self._settled_text)
         if event.purse_json != self._text and json.loads(event.purse_json) != json.loads(self._text):
             wrong.append(f"The purse after event {event.seq} is not what the events before it add up to.")
 
     @staticmethod
     def _add(total: dict[str, float], rung: str, amounts: _Amounts, sign: int) -> None:
         """The arithmetic of `Spent.plus` on plain numbers: an audit of a million events has no time for models."""
-        total[_CALLS_OF[rung]] += sign * amounts.calls
-        total["override_calls"] += sign * amounts.override_calls
-        device_s = round(total["device_s"] + sign * (amounts.gpu_s + amounts.cpu_s), 9)
-        work_s = round(total["work_s"] + sign * amounts.work_s, 9)
+        calls, override_calls, gpu_s, cpu_s, more_work_s = amounts
+        total[_CALLS_OF[rung]] += sign * calls
+        total["override_calls"] += sign * override_calls
+        device_s = round(total["device_s"] + sign * (gpu_s + cpu_s), 9)
+        work_s = round(total["work_s"] + sign * more_work_s, 9)
         total["device_s"] = device_s if device_s > 0 else 0.0
         total["work_s"] = work_s if work_s > 0 else 0.0
 
 
 def _amounts(event: EventRow) -> _Amounts:
-    return _Amounts(event.calls, event.override_calls, event.gpu_s, event.cpu_s, event.work_s)
+    return _Amounts._make(_AMOUNTS(event))
 
 
 def _raised(held: _Amounts, more: _Amounts) -> _Amounts:

@@ -1,15 +1,17 @@
 """Arithmetic of the purse: what may be held, what is charged. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, Literal, TypeAlias
 
 from kernelgate.budget.model import Amount, Budget, Purse, Rung, Spent
 from kernelgate.tasks.model import canonical_json
 
 Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
-_SPENT_NAMES: Final = tuple(sorted(Spent.model_fields))
+_SPENT_NAMES: Final = sorted(Spent.model_fields)
 _SPENT: Final = "{" + ",".join(f'"{name}":%r' for name in _SPENT_NAMES) + "}"
+_SPENT_VALUES: Final[Callable[[Mapping[str, float]], tuple[float, ...]]] = itemgetter(*_SPENT_NAMES)
 _NS: Final = 1e-9
 _DIGITS: Final = 9
 """Seconds are kept to the nanosecond, so that sums of many rows come out equal wherever they are made."""
@@ -132,7 +134,17 @@ def joined_purse(granted: str, opened: str, settled: str) -> str:
 
 def spent_text(spent: Mapping[str, float]) -> str:
     """The part of a purse's text for what is open or settled; `spent` has the fields of `Spent`."""
-    return _SPENT % tuple(map(spent.__getitem__, _SPENT_NAMES))
+    return _SPENT % _SPENT_VALUES(spent)
+
+
+def open_text(spent: Mapping[str, float]) -> str:
+    """The same for what is open, kept: mostly nothing is, or one hold like those before it. Seconds must be floats."""
+    return _open_text(_SPENT_VALUES(spent))
+
+
+@lru_cache(maxsize=1024)
+def _open_text(values: tuple[float, ...]) -> str:
+    return _SPENT % values
 
 
 def _seconds(value: float) -> float:

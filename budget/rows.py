@@ -72,7 +72,7 @@ class PaidRows:
             among: tables that may have rows of it; the others are not looked into.
             result: the cells of the result itself, where they were read before.
         """
-        texts: dict[str, str] = dict.fromkeys(PAID_TABLES, "")
+        texts = _NO_ROWS.copy()
         for table in among:
             text = self._texts[table]
             if table == "results" and result is not None:
@@ -82,6 +82,7 @@ class PaidRows:
         return sha256_hex(_PAID % texts)
 
 
+_NO_ROWS: Final[dict[str, str]] = dict.fromkeys(PAID_TABLES, "")
 _PAID: Final = "{" + ",".join(f'"{table}":[%({table})s]' for table in sorted(PAID_TABLES)) + "}"
 
 

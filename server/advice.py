@@ -16,11 +16,10 @@ from kernelgate.budget.model import (
     Verdict,
 )
 from kernelgate.budget.promotion import order_of
+from kernelgate.server.prices import LEAST_HOLD_S
 from kernelgate.tools.kit.envelope import NextStep
 
 INTERPRETED: Final = "interpreter time says nothing about a GPU: run this candidate on a GPU host"
-LEAST_HOLD_S: Final = 0.05
-"""With less left than this a call is refused: nothing can be measured in it."""
 RUNG_WORD: Final = re.compile(rf"\b({'|'.join(rung.value for rung in Rung)})\b")
 
 
@@ -30,6 +29,8 @@ class Bearings(NamedTuple):
     purse: Purse
     prices_s: Mapping[Rung, float]
     """Expected device seconds."""
+    leasts_s: Mapping[Rung, float]
+    """With less device seconds left than this a call is refused."""
     leader: str | None
     """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
     holder: str | None
@@ -72,14 +73,14 @@ def not_here(rung: Rung, language: str, device_kind: str) -> str:
 
 def next_steps(bearings: Bearings, run_id: str, device_kind: str, standing: Standing | None) -> tuple[NextStep, ...]:
     """At most four, the most useful first."""
-    purse, prices_s, leader, holder = bearings
+    purse, _, _, leader, holder = bearings
     steps = _waiting_steps(purse, holder)
     if standing is not None and all(verdict in PASSING[rung] for rung, verdict in standing.verdicts.items()):
-        steps += _climbing_steps(purse, prices_s, device_kind, standing)
+        steps += _climbing_steps(bearings, device_kind, standing)
     if leader is not None and (standing is None or leader != standing.candidate_id):
-        price_s = prices_s.get(Rung.precise, 0.0)
+        price_s = bearings.prices_s.get(Rung.precise, 0.0)
         why = f"{leader} ranks best at quick_time and is not timed precisely yet"
-        missing = _unpaid(Rung.precise, purse)
+        missing = _unpaid(Rung.precise, bearings)
         steps.append(
             NextStep(
                 tool="precise_time", arguments={"candidate_id": leader}, why=why, price_device_s=price_s,
@@ -120,9 +121,7 @@ def _compile_step(purse: Purse, run_id: str, standing: Standing | None) -> NextS
     )  # fmt: skip
 
 
-def _climbing_steps(
-    purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing
-) -> list[NextStep]:
+def _climbing_steps(bearings: Bearings, device_kind: str, standing: Standing) -> list[NextStep]:
     reasons = {
         Rung.check: "is it right?",
         Rung.quick: "could it be fast?",
@@ -135,13 +134,13 @@ def _climbing_steps(
         passed_below = below is None or standing.verdicts.get(below) in PASSING[below]
         if rung in standing.verdicts or not passed_below:
             continue
-        missing = blocked(rung, purse, prices_s, device_kind, standing)
+        missing = blocked(rung, bearings, device_kind, standing)
         steps.append(
             NextStep(
                 tool=TOOL_OF_RUNG[rung],
                 arguments={"candidate_id": standing.candidate_id},
                 why=why,
-                price_device_s=prices_s.get(rung, 0.0),
+                price_device_s=bearings.prices_s.get(rung, 0.0),
                 allowed=not missing,
                 missing=missing,
             )
@@ -149,11 +148,11 @@ def _climbing_steps(
     return steps
 
 
-def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kind: str, standing: Standing) -> str:
+def blocked(rung: Rung, bearings: Bearings, device_kind: str, standing: Standing) -> str:
     """What stands in the way of a rung; empty if nothing does."""
     if absent := not_here(rung, standing.language, device_kind):
         return absent
-    if unpaid := _unpaid(rung, purse):
+    if unpaid := _unpaid(rung, bearings):
         return unpaid
     if rung is Rung.precise and standing.promotion is not None and not standing.promotion.admit:
         # The rule names what it would take in a sentence of its own: "A rank 1 or better of 4."
@@ -162,12 +161,16 @@ def blocked(rung: Rung, purse: Purse, prices_s: Mapping[Rung, float], device_kin
     return ""
 
 
-def _unpaid(rung: Rung, purse: Purse) -> str:
+def _unpaid(rung: Rung, bearings: Bearings) -> str:
     """What the purse lacks for a call; empty if it can be paid."""
+    purse, tool, least_s = bearings.purse, TOOL_OF_RUNG[rung], bearings.leasts_s.get(rung, 0.0)
     if purse.calls_left(rung) <= 0:
-        return f"no {TOOL_OF_RUNG[rung]} calls are left in this run"
+        return f"no {tool} calls are left in this run"
     if purse.device_s_left <= 0:
         return f"no device seconds are left in this run{_until_then(purse.open.device_s, 'device seconds')}"
+    if purse.device_s_left < least_s:
+        waiting = _until_then(purse.open.device_s, "device seconds")
+        return f"{purse.device_s_left:.3f} device seconds are left, and {tool} needs {least_s:.3f}{waiting}"
     if purse.deadline_s_left <= 0:
         return f"the run's time is up{_until_then(purse.open.work_s, 's of work')}"
     return ""

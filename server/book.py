@@ -21,6 +21,7 @@ from kernelgate.server.kinship import structures
 from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.owner import is_alive
 from kernelgate.server.passages import remaining_of
+from kernelgate.server.prices import expected_s
 from kernelgate.server.services import Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification
@@ -42,6 +43,9 @@ from kernelgate.tools.kit.parents import parents
 
 OWN_KERNEL: Final = "the kernel that the task starts from"
 POLL_S: Final = 0.25
+AFTER_ITS_END: Final = "the job is lost then, and asking again starts it anew"
+SILENT_S: Final = 90.0
+"""Three times the longest pause between two heartbeats: a server that was silent for so long may hang."""
 """How often a job of another server process is looked at."""
 MOST_TOLD: Final = 10
 """Lost jobs that are named to who goes on with a run; the rest is counted."""
@@ -89,6 +93,7 @@ class ServerBook:
                 "another device."
             )
         environment = services.environment(device, task)
+        budget = granted(wish, services.settings.policy.caps)  # a trial of the task may take minutes
         fitness = await qualify(services, task, device, environment)
         if not fitness.fit:
             problems = "; ".join(hidden.problems_told(fitness.problems, task, device.kind))
@@ -98,7 +103,7 @@ class ServerBook:
             account=self._account,
             rule=rule,
             parameters=services.settings.policy.rules.get(rule, {}),
-            budget=granted(wish, services.settings.policy.caps),
+            budget=budget,
             device_kind=device.kind,
             device_uid=device.uid,
             environment=environment,
@@ -160,7 +165,7 @@ class ServerBook:
         run = await services.run(self._account, run_id)
 
         def looking(ledger: Ledger) -> RunView:
-            prices_s = services.prices_s(ledger, run, run.environment_id)
+            prices_s = expected_s(services.measuring, ledger.prices(run.task_digest, run.environment_id))
             purse = ledger.purse(run_id)
             incumbent = ledger.incumbent(run_id)
             calibration = ledger.calibration(run.environment_id, AA_KIND, run.task_digest)
@@ -263,7 +268,8 @@ class ServerBook:
         """A job of another server process, or one that ended before: read from the book."""
         if cancel and record.state in ("queued", "running"):
             raise ToolMistake(
-                f"{record.job_id} runs in another server process: cancel it through the client that started it."
+                f"{record.job_id} runs in another server process: cancel it through the client that started it; if "
+                f"that server hangs, end its process {record.owner.pid}: {AFTER_ITS_END}."
             )
         with anyio.move_on_after(wait_s):
             while record.state in ("queued", "running"):
@@ -271,7 +277,7 @@ class ServerBook:
                 record = await self._job(record.job_id)
         return JobView(
             job_id=record.job_id, state=record.state, tool=record.tool, run_id=record.run_id,
-            candidate_id=record.candidate_id, elapsed_s=elapsed_s(record), reply=record.result,
+            candidate_id=record.candidate_id, elapsed_s=elapsed_s(record), reply=record.result, stage=_silence(record),
         )  # fmt: skip
 
     async def next_steps(self, run_id: RunId, candidate_id: CandidateId | None) -> tuple[NextStep, ...]:
@@ -297,6 +303,17 @@ def elapsed_s(record: JobRecord) -> float:
     last = record.heartbeat_utc if record.state == "lost" else record.finished_utc
     end = datetime.now(UTC) if last is None else datetime.fromisoformat(last)
     return max(0.0, (end - datetime.fromisoformat(record.created_utc)).total_seconds())
+
+
+def _silence(record: JobRecord) -> str:
+    """Of work whose server gives no sign of life: that, and what to do; empty otherwise."""
+    silent_s = (datetime.now(UTC) - datetime.fromisoformat(record.heartbeat_utc)).total_seconds()
+    if record.state not in ("queued", "running") or silent_s < SILENT_S:
+        return ""
+    return (
+        f"its server, process {record.owner.pid}, has given no sign of life for {silent_s:.0f} s; if it hangs, end "
+        f"that process: {AFTER_ITS_END}"
+    )
 
 
 def granted(wish: RunWish, caps: Budget) -> Budget:

@@ -205,6 +205,16 @@ async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool,
     return not reply.fault and reply.exit.kind == "finished" and reply.facts is not None
 
 
+async def compiled(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> CompileReport:
+    """What `compile` says of a candidate, without a run; on the house."""
+    tool = services.measuring[Rung.compile]
+    plan = tool.plan()
+    reply = await _send(services, None, device, tool.name, task, files, plan, lease=False, cap_s=tool.limit_s)
+    facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
+    report: CompileReport = tool.judge(facts, reply.exit, plan)
+    return report
+
+
 async def probe(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> Finding:
     """Whether a candidate is right on the smallest workload; on the house."""
     reply = await _send(services, None, device, "probe", task, files, None, lease=True, cap_s=PROBE_LIMIT_S)

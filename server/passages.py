@@ -8,6 +8,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
 from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
 from kernelgate.server import advice
+from kernelgate.server.prices import least_device_s
 from kernelgate.server.services import AnyMeasuringTool, Door
 from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, LIBRARY, CompileReport
@@ -20,8 +21,6 @@ from kernelgate.tools.kit.wire import WorkerReply
 from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
 
 LOG_ARTIFACT: Final = "output.log"
-USEFUL_SHARE: Final = 0.5
-"""With less of what a call usually takes it would be cut before it tells anything, and charged all the same."""
 
 
 class Neighbour(Frozen):
@@ -136,11 +135,10 @@ def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungRepo
 
 
 def least_of(hold: Amount, usual_s: float) -> Amount:
-    """The least of a hold for which a call is worth starting: with half of what it takes most often it would be cut."""
-    least_s = max(advice.LEAST_HOLD_S, USEFUL_SHARE * usual_s)
+    """The least of a hold for which a call is worth starting, as an amount."""
     if hold.gpu_s > 0:
-        return Amount(gpu_s=min(hold.gpu_s, least_s))
-    return Amount(cpu_s=min(hold.cpu_s, least_s))
+        return Amount(gpu_s=least_device_s(hold.gpu_s, usual_s))
+    return Amount(cpu_s=least_device_s(hold.cpu_s, usual_s))
 
 
 def refused(rung: Rung, kind: Any, why: str, missing: str) -> Passage:

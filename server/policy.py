@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from kernelgate.budget.model import TOOL_OF_RUNG, Budget, Rung
+from kernelgate.budget.model import ALL_ACCOUNTS, LOCAL, TOOL_OF_RUNG, Budget, Rung
 from kernelgate.budget.rules import find_rules
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.catalogue import find_tools
@@ -82,6 +82,7 @@ def policy_of(text: str, file: Path) -> Policy:
         raise PolicyError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
         raise PolicyError(f"{file}: {_first(error)}") from None
+    _require_accounts(policy, file)
     rules = find_rules()
     for name in (policy.rule, *policy.rules):
         if name not in rules:
@@ -103,6 +104,16 @@ def policy_of(text: str, file: Path) -> Policy:
         if name not in tools:
             raise PolicyError(f"{file}: there is no price of {name!r}; prices are set for: {', '.join(tools)}")
     return policy
+
+
+def _require_accounts(policy: Policy, file: Path) -> None:
+    """A cap must bind somebody: over stdio there is one account, and the house is never asked."""
+    for name in policy.accounts:
+        if name not in (LOCAL, ALL_ACCOUNTS):
+            raise PolicyError(
+                f"{file}: nobody has the account {name!r}, so that its cap would bind nothing; name accounts.{LOCAL} "
+                f'(everybody who connects to this server) or accounts."{ALL_ACCOUNTS}" (all accounts of the ledger)'
+            )
 
 
 def _first(error: ValidationError) -> str:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from kernelgate.budget import audit, report
-from kernelgate.budget.errors import BookNotFound, BookReadOnly, NotABook
+from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly, NotABook
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
@@ -26,10 +26,10 @@ def _book(path: Path) -> Ledger:
 
 
 def _book_to_read(path: Path) -> Ledger:
-    """The book, also where it cannot be written: from a read-only folder or medium."""
+    """The book, also where it cannot be written: read-only, on a full disk, or locked by another process."""
     try:
         return _book(path)
-    except BookReadOnly:
+    except (BookReadOnly, BookDiskFull, BookBusy):
         return Ledger.reading(path)
 
 
@@ -157,7 +157,9 @@ def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | Non
 
     def auditing() -> int:
         if not path.exists():
-            raise BookNotFound(f"there is no ledger at {path}")
+            raise BookNotFound(
+                f"there is no ledger at {path}: name its file, or its folder with --data, or start a run first"
+            )
         if path.is_dir():
             raise NotABook(f"{path} is a folder, not a ledger; name the file in it, for example {path / 'ledger.db'}")
         try:

@@ -33,6 +33,7 @@ def set_up_log(settings: Settings) -> None:
         handler.setFormatter(form)
         log.addHandler(handler)
     log.propagate = False
+    logging.raiseExceptions = False  # a line that a full disk does not take is lost, without a traceback beside it
 
 
 def run_stdio(settings: Settings) -> int:

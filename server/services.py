@@ -23,6 +23,7 @@ from kernelgate.server.kinship import Shapes
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import this_process
 from kernelgate.server.policy import priced_tools
+from kernelgate.server.prices import expected_s, hold_and_usual_s, leasts_s
 from kernelgate.server.settings import Settings
 from kernelgate.server.watch import keep_beating, keep_watch
 from kernelgate.server.work import Job, Workshop
@@ -230,21 +231,8 @@ class Services:
         work_s = learned.hold_work_s if learned else FIRST_WORK_HOLD_S
         if tool.rung is Rung.compile:
             return Amount(calls=1, work_s=work_s), 0.0
-        seconds = min(learned.hold_device_s if learned else tool.first_hold_s, tool.limit_s)
-        usual_s = learned.device_s_median if learned else 0.0
+        seconds, usual_s = hold_and_usual_s(tool, learned)
         return device_amount(door.device, seconds, calls=1, work_s=work_s), usual_s
-
-    def prices_s(self, ledger: Ledger, run: RunRecord, environment_id: str) -> dict[Rung, float]:
-        """Expected device seconds per rung: the median of past calls, else the first guess."""
-        prices = ledger.prices(run.task_digest, environment_id)
-        return {
-            rung: 0.0
-            if rung is Rung.compile
-            else round(prices[rung].device_s_median, 4)
-            if rung in prices
-            else tool.first_hold_s / 4
-            for rung, tool in self.measuring.items()
-        }
 
     async def standing(self, door: Door) -> advice.Standing:
         """What is known of the candidate, and what the rule would say of its promotion."""
@@ -267,14 +255,18 @@ class Services:
 
     async def bearings(self, run: RunRecord, environment_id: str) -> advice.Bearings:
         """Where a run stands, in one visit to the book."""
-        return await self.ledger.do(
-            lambda ledger: advice.Bearings(
+
+        def looking(ledger: Ledger) -> advice.Bearings:
+            prices = ledger.prices(run.task_digest, environment_id)
+            return advice.Bearings(
                 ledger.spendable(run.run_id),
-                self.prices_s(ledger, run, environment_id),
+                expected_s(self.measuring, prices),
+                leasts_s(self.measuring, prices),
                 advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
                 next(iter(ledger.jobs_that_hold(run.run_id)), None),
             )
-        )
+
+        return await self.ledger.do(looking)
 
     async def refuse(self, door: Door, rung: Rung, job_id: str, kind: RefusalKind, why: str, missing: str) -> Purse:
         """A refusal that is not the rule's: a row like any other."""

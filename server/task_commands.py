@@ -7,13 +7,16 @@ import anyio
 from rich.console import Console
 from rich.markup import escape
 
-from kernelgate.server.measure import probe, qualify
+from kernelgate.budget.model import Verdict
+from kernelgate.server.measure import compiled, probe, qualify
 from kernelgate.server.services import Services, open_catalogue, open_services
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import tasks_table
-from kernelgate.server.trouble import guarded
+from kernelgate.server.trouble import Trouble, guarded
 from kernelgate.tasks.adding import add_task, remove_task
+from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import ENTRY_FILE, Task
+from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.kit.wire import DeviceRef
 
 
@@ -42,7 +45,7 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
     async with open_services(settings) as services:
         device = services.device(settings.device)
         for name in names:
-            task = services.catalogue.task(name)
+            task = _named(services.catalogue, name)
             with console.status(f"checking {name} on {device.kind}"):
                 fitness = await qualify(services, task, device, services.environment(device, task))
             if fitness.fit:
@@ -61,11 +64,29 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
     return status
 
 
+def _named(catalogue: Catalogue, name: str) -> Task:
+    """A task by its name; raises `Trouble`, in the words of the command line."""
+    try:
+        return catalogue.task(name)
+    except TaskError as error:
+        raise Trouble(_in_commands(str(error))) from None
+
+
+def _in_commands(text: str) -> str:
+    """A sentence of the catalogue in the words of its reader: agents know a tool, people a command."""
+    return text.replace("list_tasks", "`kernelgate tasks list`")
+
+
 async def _check_own_kernel(services: Services, task: Task, device: DeviceRef, console: Console) -> int:
     """Whether the kernel that a task starts from is right at all; 1 if not."""
     if task.baseline_kernel is None:
         return 0
-    found = await probe(services, task, device, {ENTRY_FILE: task.baseline_kernel})
+    files = {ENTRY_FILE: task.baseline_kernel}
+    report = await compiled(services, task, device, files)
+    if report.verdict is Verdict.forbidden:
+        console.print(f"[red]forbidden[/] its own kernel: {escape(report.summary)}")
+        return 1
+    found = await probe(services, task, device, files)
     if found.well:
         console.print(f"[green]right[/]    its own kernel, on the smallest workload of {device.kind}")
         return 0
@@ -102,7 +123,10 @@ def remove(settings: Settings, name: str) -> int:
     """Delete a task from the data folder."""
 
     def removing() -> int:
-        place = remove_task(open_catalogue(settings), name, settings.own_tasks)
+        try:
+            place = remove_task(open_catalogue(settings), name, settings.own_tasks)
+        except TaskError as error:
+            raise Trouble(_in_commands(str(error))) from None
         Console(soft_wrap=True, highlight=False, markup=False).print(
             f"Task {name} is removed from {place.parent}; runs of it keep the copy that they began with."
         )

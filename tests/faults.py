@@ -45,13 +45,15 @@ class JumpyClock:
     def __init__(self) -> None:
         self.offset_s = 0.0
         self.ticks = 0
+        self.passed_s = 0.0
+        """In which something was at work."""
 
     def utc(self) -> str:
         self.ticks += 1
-        return utc_text(START + timedelta(seconds=self.offset_s, milliseconds=self.ticks))
+        return utc_text(START + timedelta(seconds=self.offset_s + self.passed_s, milliseconds=self.ticks))
 
     def monotonic_s(self) -> float:
-        return self.ticks / 1e3
+        return self.passed_s + self.ticks / 1e3
 
 
 class FaultyConnection:

@@ -37,7 +37,8 @@ async def answer(book: Book, args: JobArgs) -> JobReport:
         "cancelled": "was cancelled; what it used was charged",
         "lost": "was lost with its server; what had finished is in the book: ask again to start it anew",
     }
-    going_on = f"is {view.state} for {view.elapsed_s:.0f} s: call job again"
+    silent = f"; {view.stage}" if view.stage and view.done is None else ""
+    going_on = f"is {view.state} for {view.elapsed_s:.0f} s: call job again{silent}"
     summary = f"{view.job_id} ({view.tool}) {ended.get(view.state, going_on)}"
     return JobReport(
         status="running" if running else "ok",

@@ -12,6 +12,8 @@ HEAD: Final = """# Measurements
 
 Each figure that a page of this project quotes stands here. `make bench` (`tests/benchmarks/collect.py`) makes this page
 from the JSON files beside it, which hold the raw readings; do not edit it. Figures of different hosts are not compared.
+A shared host is at times twice as fast as at others: `plain_python_loop_ms_median` is a fixed loop of the interpreter,
+measured before and after the rest. Divide by it what two days are to be compared in.
 """
 
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measurement import write_measurement
+from measurement import plain_python_loop_ms, with_pace, write_measurement
 from stdio_server import SOFTMAX, milliseconds, stdio_server
 
 CANDIDATES = 10
@@ -49,6 +49,7 @@ def demo_s(folder: Path) -> float:
 
 def main() -> None:
     """Measure and write."""
+    before_ms = plain_python_loop_ms()
     with tempfile.TemporaryDirectory() as scratch:
         new_s, duplicate_ms, charged = climb_s(Path(scratch, "climb"))
         whole_s = demo_s(Path(scratch, "demo"))
@@ -61,7 +62,8 @@ def main() -> None:
         "demo_s": whole_s,
     }
     raw = {"source_to_quick_s": new_s, "duplicate_ms": duplicate_ms, "charged_s": charged}
-    write_measurement("cpu_candidate_cost", {name: round(value, 5) for name, value in figures.items()}, raw)
+    rounded = {name: round(value, 5) for name, value in figures.items()}
+    write_measurement("cpu_candidate_cost", *with_pace(rounded, raw, before_ms))
 
 
 if __name__ == "__main__":

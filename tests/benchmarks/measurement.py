@@ -5,6 +5,9 @@ of them. `bench_<part>.py` are parts that such scripts put together.
 """
 
 import platform
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,6 +19,9 @@ from kernelgate.server.gpus import list_gpus
 from kernelgate.tasks.model import Frozen
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "measurements"
+LOOP_STEPS: Final = 100_000
+"""Some milliseconds a loop: long beside the clock, short beside a turn of the scheduler."""
+LOOPS: Final = 25
 
 
 class MeasuredHost(Frozen):
@@ -72,6 +78,37 @@ def measured_host(*, on_gpu: bool) -> MeasuredHost:
         triton=package_version("triton"),
         kernelgate=package_version("kernelgate"),
     )
+
+
+def plain_python_loop_ms() -> list[float]:
+    """How fast the interpreter is now: milliseconds of one fixed loop, several times.
+
+    A shared host is at times half as fast as at others, with nothing else to show for it. What was measured at two
+    times is compared as ratios to this.
+    """
+    found: list[float] = []
+    for _ in range(LOOPS):
+        began_s = time.perf_counter()
+        mixed = 0
+        for step in range(LOOP_STEPS):
+            mixed = (mixed * 31 + step) & 0xFFFFF
+        found.append((time.perf_counter() - began_s) * 1e3)
+    return found
+
+
+def with_pace(
+    figures: Mapping[str, int | float], raw: Mapping[str, JsonValue], before_ms: Sequence[float]
+) -> tuple[dict[str, int | float], dict[str, JsonValue]]:
+    """Figures and readings with the interpreter's speed beside them; call it behind all else that is measured.
+
+    Args:
+        figures: what was measured.
+        raw: its readings.
+        before_ms: `plain_python_loop_ms` from before all else; where that of now differs, the host changed its speed.
+    """
+    after_ms = plain_python_loop_ms()
+    pace = {"plain_python_loop_ms_median": round(statistics.median([*before_ms, *after_ms]), 5)}
+    return {**pace, **figures}, {**raw, "plain_python_loop_ms": {"before": list(before_ms), "after": list(after_ms)}}
 
 
 def write_measurement(

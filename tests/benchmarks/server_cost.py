@@ -13,7 +13,8 @@ from pathlib import Path
 
 import bench_audit
 import bench_ledger
-from measurement import write_measurement
+from measurement import plain_python_loop_ms, with_pace, write_measurement
+from pydantic import JsonValue
 from stdio_server import milliseconds, stdio_server
 
 STARTS = 9
@@ -39,6 +40,7 @@ def import_s() -> float:
 def main() -> None:
     """Measure and write."""
     others = os.getloadavg()[0]
+    before_ms = plain_python_loop_ms()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         start_s(folder)  # makes the ledger and the byte code
@@ -65,13 +67,14 @@ def main() -> None:
         **spends,
         **audits,
     }
-    raw = {
+    raw: dict[str, JsonValue] = {
         "import_and_start_s": [list(pair) for pair in pairs],
         "get_budget_ms": budget_ms,
         "noop_ms": noop_ms,
         **readings,
     }
-    write_measurement("server_cost", {name: round(value, 5) for name, value in figures.items()}, raw)
+    rounded = {name: round(value, 5) for name, value in figures.items()}
+    write_measurement("server_cost", *with_pace(rounded, raw, before_ms))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from itertools import count
 from pathlib import Path
 
 from kernelgate.budget.audit import audit
+from kernelgate.budget.clock import Clock
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Amount, Budget, Rung, Verdict
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused, Settled
@@ -64,9 +65,9 @@ def sample_inputs(n: int = 2) -> tuple[SampleInput, ...]:
 class Scenario:
     """A book with one open run."""
 
-    def __init__(self, path: Path, **run_changes: object) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None, **run_changes: object) -> None:
         self.path = path
-        self.ledger = Ledger.open(path)
+        self.ledger = Ledger.open(path, clock)
         self.ledger.record_environment(TARGET)
         self.run: RunRecord = self.ledger.start_run(TASK, run_request(**run_changes))
         self.environment_id = ENVIRONMENT.environment_id

@@ -234,6 +234,7 @@ class FaultyBook(RuleBasedStateMachine):
     @rule(data=st.data(), n=who, fault=faults, house_s=st.sampled_from([0.0, 1.5]))
     def release(self, data: st.DataObject, n: int, fault: Fault | None, house_s: float) -> None:
         hold_seq = self.pick(data)
+        self.clock.passed_s += house_s
         self.attempt(
             n, fault, lambda ledger: ledger.release(hold_seq, "fault_of_ours", house_s=house_s),
             lambda rows: self.kinds(rows, ["release", "overrun"] if house_s else ["release"]),
@@ -257,6 +258,7 @@ class FaultyBook(RuleBasedStateMachine):
         (job,) = self.watch.query("SELECT job_id FROM events WHERE seq = ?", hold_seq)
         owner = Owner(pid=n + 1, start_s=float(self.lives[n]))
         used = InUse(job_id=job["job_id"], hold_seq=hold_seq, device_s=device_s)
+        self.clock.passed_s += device_s
         self.attempt(n, fault, lambda ledger: ledger.heartbeat(owner, [used]), lambda rows: self.kinds(rows, []))
 
     @rule(n=who, fault=faults)

@@ -11,7 +11,7 @@ from book_scenario import OWNER, Scenario, result_input
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgate.budget.audit import AuditReport, audit
+from kernelgate.budget.audit import AuditReport, Finding, audit, rendered
 from kernelgate.budget.chain import EVENT_COLUMNS, HASHED_COLUMNS, event_hash, event_text
 from kernelgate.budget.errors import BookNotFound, UnknownId
 from kernelgate.budget.model import Amount, Rung
@@ -87,6 +87,26 @@ def test_a_deleted_event_is_found(book: Scenario) -> None:
     report = forge(book, "DELETE FROM events WHERE seq = 4")
     assert said(report, "Event 4 is missing")
     assert said(report, "Event 5 does not have the hash of its predecessor")
+
+
+@pytest.mark.parametrize("statement", [
+    "UPDATE events SET work_s = work_s / 2, purse_json = replace(purse_json, '0.1', '0.2') WHERE seq = 4",
+    "DELETE FROM events WHERE seq = 4",
+    "UPDATE events SET seq = CASE seq WHEN 4 THEN -4 ELSE 4 END WHERE seq IN (4, 6)",
+])  # fmt: skip
+@pytest.mark.parametrize("limit", [3, 200])
+def test_what_was_done_to_a_row_is_told_before_what_follows_from_it(
+    book: Scenario, statement: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelgate.budget.audit.FINDINGS_LIMIT", limit)
+    report = forge(book, "PRAGMA ignore_check_constraints = ON", statement)
+    topics = [each.topic for each in report.findings]
+    assert topics[0] == "chain"
+    assert topics == sorted(topics, key=lambda topic: topic == "run")
+    assert len(topics) == min(limit, report.counts["findings"])
+    assert report.counts["findings"] > topics.count("chain")
+    told = [line for line in rendered(report).splitlines() if line.startswith("- ")]
+    assert [line.split()[1].rstrip(":") for line in told] == topics
 
 
 def test_a_promotion_that_no_rule_granted_is_found_even_with_a_decision_of_its_own(book: Scenario) -> None:
@@ -264,6 +284,18 @@ LOST: list[tuple[str, str]] = [
     ("UPDATE events SET work_s = 1.0 WHERE kind = 'overrun'", "is not time of the device"),
     ("UPDATE events SET account_id = 'local' WHERE kind = 'overrun'", "not on the house"),
     ("DELETE FROM events WHERE kind = 'overrun'", "is not booked on the house"),
+    (
+        """UPDATE events SET reason = 'owner_lost: gone; estimated: 90.000 s of the device by its last heartbeat',
+        cpu_s = iif(kind = 'overrun', 90.0, cpu_s), overrun_s = iif(kind = 'overrun', 90.0, 0.0)
+        WHERE kind IN ('overrun', 'release')""",
+        "says that 90.000 s of the device were used under hold",
+    ),
+    (
+        """UPDATE events SET reason = 'fault_of_ours: the referee died',
+        cpu_s = iif(kind = 'overrun', 90.0, cpu_s), overrun_s = iif(kind = 'overrun', 90.0, 0.0)
+        WHERE kind IN ('overrun', 'release')""",
+        "which was open for 0.0",
+    ),
 ]
 
 
@@ -343,7 +375,6 @@ def test_an_audit_sees_one_moment_while_others_write(book: Scenario) -> None:
 
 
 def test_the_report_for_people_says_first_whether_the_book_holds() -> None:
-    from kernelgate.budget.audit import AuditReport, Finding, rendered
     from kernelgate.budget.records import Head
 
     head = Head(seq=7, hash="0" * 64)

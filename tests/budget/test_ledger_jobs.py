@@ -82,7 +82,7 @@ def test_a_heartbeat_reaches_the_active_jobs_of_its_owner(book: Scenario) -> Non
 def test_what_a_lost_owner_had_used_of_the_device_is_the_houses_and_says_that_it_is_estimated(book: Scenario) -> None:
     job_id, candidate = book.job_record.job_id, book.climb(Rung.compile)
     hold = book.hold(candidate, Rung.check, cpu_s=5.0)
-    for device_s in (2.5, 4.25):
+    for device_s in (0.5, 0.75):
         book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=hold.hold_seq, device_s=device_s)])
     charged = book.ledger.purse("r1").settled
     assert book.ledger.sweep(nobody).released == (hold.hold_seq,)
@@ -92,14 +92,14 @@ def test_what_a_lost_owner_had_used_of_the_device_is_the_houses_and_says_that_it
     assert (overrun["kind"], overrun["account_id"], overrun["cpu_s"], overrun["work_s"]) == (
         "overrun",
         HOUSE,
-        4.25,
+        0.75,
         0.0,
     )
     assert release["reason"] == overrun["reason"]
     assert overrun["reason"].startswith("owner_lost: ")
-    assert overrun["reason"].endswith("; estimated: 4.250 s of the device by its last heartbeat")
+    assert overrun["reason"].endswith("; estimated: 0.750 s of the device by its last heartbeat")
     (house,) = book.ledger.query("SELECT * FROM cost_per_account WHERE account_id = ?", HOUSE)
-    assert (house["overruns_device_s"], house["lost_device_s"], house["all_device_s"]) == (4.25, 4.25, 4.25)
+    assert (house["overruns_device_s"], house["lost_device_s"], house["all_device_s"]) == (0.75, 0.75, 0.75)
     assert audit(book.path).ok
 
 

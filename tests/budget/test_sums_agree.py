@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 from book_scenario import ACCOUNT, OWNER, TASK, Scenario, result_input, run_request
+from faults import JumpyClock
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -59,7 +60,8 @@ class Sums(RuleBasedStateMachine):
     def open_book(self, device: str) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.device = device
-        self.book = Scenario(self.folder / "book.db", budget=BUDGET)
+        self.clock = JumpyClock()
+        self.book = Scenario(self.folder / "book.db", self.clock, budget=BUDGET)
         self.runs = ["r1"]
         self.candidates = [self.book.climb(Rung.compile), self.book.climb(Rung.quick)]
         self.open: dict[int, Rung] = {}
@@ -110,19 +112,21 @@ class Sums(RuleBasedStateMachine):
     def release(self, data: st.DataObject, house_s: float, reason: Any) -> None:
         hold_seq = self.pick(data)
         del self.open[hold_seq]
+        self.clock.passed_s += house_s
         self.book.ledger.release(hold_seq, reason, house_s=house_s)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), used_s=seconds)
     def beat(self, data: st.DataObject, used_s: float) -> None:
         hold_seq, job_id = self.pick(data), self.book.job_record.job_id
+        self.clock.passed_s += used_s
         self.book.ledger.heartbeat(OWNER, [InUse(job_id=job_id, hold_seq=hold_seq, device_s=used_s)])
         self.used = {hold_seq: round(used_s, 9)}
 
     @rule()
     def crash(self) -> None:
         self.book.ledger.close()
-        self.book.ledger = Ledger.open(self.book.path)
+        self.book.ledger = Ledger.open(self.book.path, self.clock)
         self.book.ledger.sweep(lambda owner, quiet_s: False)
         self.lost_s += sum(self.used.get(hold_seq, 0.0) for hold_seq in self.open)
         self.open.clear()

@@ -83,3 +83,17 @@ def test_a_figure_that_is_no_number_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="finite number"):
         measurement.write_measurement("server_cost", {"x_s_median": float("inf")}, [], folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_speed_of_the_interpreter_before_and_after_stands_beside_the_figures(tmp_path: Path) -> None:
+    before_ms = measurement.plain_python_loop_ms()
+    figures, raw = measurement.with_pace({"x_s_median": 0.5}, {"x_s": [0.5]}, before_ms)
+    readings = raw["plain_python_loop_ms"]
+    assert isinstance(readings, dict)
+    assert (readings["before"], raw["x_s"], figures["x_s_median"]) == (before_ms, [0.5], 0.5)
+    after_ms = readings["after"]
+    assert isinstance(after_ms, list)
+    assert len(after_ms) == len(before_ms) == measurement.LOOPS
+    assert min(before_ms) > 0 < figures["plain_python_loop_ms_median"]
+    written = measurement.write_measurement("server_cost", figures, raw, folder=tmp_path)
+    assert measurement.read_measurement(written).raw == raw

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from live_server import forward
 
 from kernelgate.server import measure, task_commands
 from kernelgate.server.settings import Settings
@@ -49,6 +50,20 @@ BAD = {
                      "check() raised KeyError: 'rows'"),
     "loose": (("return torch.softmax(x, -1) * 1e-4", "torch.rand(8, 32)", "", LOOSE), "mutant zeros"),
 }  # fmt: skip
+
+
+def test_a_kernel_that_a_run_would_call_forbidden_is_called_that_and_not_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_task(tmp_path / "mine", "strict", SOFTMAX)
+    place = tmp_path / "mine" / "strict"
+    settings_of_it = (place / "task.toml").read_text()
+    (place / "task.toml").write_text(f'allow_library_calls = false\nbaseline = "kernel.py"\n{settings_of_it}')
+    (place / "kernel.py").write_text(forward("return torch.softmax(x, -1)"))
+    settings = Settings(data_dir=tmp_path / "data", device="cpu", task_dirs=(tmp_path / "mine",))
+    assert task_commands.check_tasks(settings, ("strict",)) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("forbidden its own kernel: forward computes with torch's"), last
 
 
 @pytest.mark.long

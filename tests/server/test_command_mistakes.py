@@ -9,6 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from kernelgate.budget.ledger import Ledger
 from kernelgate.server import preflight
 from kernelgate.server.clients import carried_environment
 from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
@@ -57,6 +58,23 @@ def test_a_device_that_a_host_may_have_is_taken(device: str) -> None:
 
 def test_serve_names_the_devices_that_it_takes(tmp_path: Path) -> None:
     assert "use cpu, cuda or cuda:N" in sentence_of("serve", "--data", str(tmp_path), "--device", "tpu")
+
+
+def test_where_there_is_no_ledger_an_audit_says_how_to_name_one(tmp_path: Path) -> None:
+    said = sentence_of("audit", "--data", str(tmp_path))
+    assert f"there is no ledger at {tmp_path / 'ledger.db'}: name its file, or its folder with --data" in said
+
+
+def test_an_audit_of_a_run_that_is_not_there_names_the_command_that_lists_them(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "ledger.db").close()
+    said = sentence_of("audit", "--run", "r99", "--data", str(tmp_path))
+    assert f"unknown run 'r99' in {tmp_path / 'ledger.db'}; `kernelgate runs` lists those of your ledger." in said
+
+
+@pytest.mark.parametrize("command", ["check", "remove"])
+def test_a_task_that_is_not_there_names_the_command_that_lists_them(tmp_path: Path, command: str) -> None:
+    said = sentence_of("tasks", command, "qqqq", "--data", str(tmp_path))
+    assert "there is no task 'qqqq'; `kernelgate tasks list` shows what there is." in said
 
 
 GAP = "network: TCP only; UDP gets out"

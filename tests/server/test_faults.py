@@ -1,5 +1,6 @@
 """Whose fault it is: one of ours is tried again wherever it happens; only the second may be the candidate's."""
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from mcp import Client
 from test_gate import checked, our_fault, scripted
 
 from kernelgate.budget.audit import audit
+from kernelgate.budget.clock import SystemClock
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
 from kernelgate.server.services import open_services
@@ -100,9 +102,11 @@ async def test_a_second_fault_is_the_candidates_where_a_known_good_one_passes_th
     "tries", [("fault", "fault"), ("cap", "fault", "fault"), ("fault", "cap", "fault")], ids="-".join
 )
 async def test_a_second_fault_is_ours_where_a_known_good_one_meets_it_too_and_costs_nothing(
-    tmp_path: Path, tries: tuple[str, ...]
+    tmp_path: Path, tries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check, caps = one_after_the_other(*tries)
+    # What a call is said to have used goes by on the book's clock too.
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda _: time.monotonic() + sum(caps))
     runner, _ = scripted(check, our_fault)
     async with checked(tmp_path, runner) as (result, ledger):
         assert result.is_error

@@ -47,6 +47,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("[accounts.me]\ndevice_s = -2", "accounts.me.device_s = -2 is not possible"),
     ("[accounts.me]\nruns = 2", "accounts.me.runs is not known; known here are: device_s"),
     ("[accounts.me]", "accounts.me.device_s is missing"),
+    ("[accounts.locl]\ndevice_s = 1", "nobody has the account 'locl', so that its cap would bind nothing"),
+    ("[accounts.house]\ndevice_s = 1", "name accounts.local (everybody who connects to this server) or accounts"),
     ("[prices.quick_time]\nfirst_hold_s = 0", "prices.quick_time.first_hold_s = 0 is not possible"),
     ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: check_correctn"),
     ("rule = 'best'", "there is no rule 'best'; the rules are: flat, halving, threshold"),
@@ -125,6 +127,18 @@ async def test_an_agent_gets_the_caps_and_the_rule_of_the_file_and_may_ask_for_l
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         assert len(ledger.runs()) == 2
         assert ledger.query("SELECT device_s_cap FROM accounts WHERE account_id = 'local'") == [{"device_s_cap": 45.0}]
+
+
+@pytest.mark.anyio
+async def test_more_than_the_cap_is_refused_before_the_task_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tried(*_: object) -> None:
+        raise AssertionError("the task was tried")
+
+    monkeypatch.setattr("kernelgate.server.book.qualify", tried)
+    [more] = await calls(Policy(), tmp_path, {"device_s": 1000.0})
+    assert "device_s=1000 is above the server's cap of 120; ask for at most that" in more["said"]
 
 
 @pytest.mark.anyio

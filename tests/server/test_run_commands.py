@@ -1,4 +1,4 @@
-"""What `best` writes above the winner, and where."""
+"""What `best` writes above the winner, and where; and that runs are told where the book cannot be written."""
 
 from pathlib import Path
 
@@ -7,9 +7,12 @@ from mcp import Client
 from pydantic import JsonValue
 from test_own_kernel import precise_summary, runner, settings_with_own_kernel
 
+from kernelgate.budget.errors import BookBusy, BookDiskFull, BookReadOnly, LedgerError
+from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
-from kernelgate.server.run_commands import worst_workload, write_best
+from kernelgate.server.run_commands import show_runs, worst_workload, write_best
 from kernelgate.server.services import open_services
+from kernelgate.server.settings import Settings
 
 ROWS: JsonValue = [{"workload": "64x256", "ratio": 1.5}, {"workload": "held_out_1", "ratio": 0.98765}]
 
@@ -41,3 +44,20 @@ async def test_a_best_candidate_that_cannot_be_written_there_is_one_sentence(
     said = capsys.readouterr().err
     assert "cannot be written" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [BookReadOnly, BookDiskFull, BookBusy])
+def test_runs_are_listed_where_the_book_cannot_be_written_and_closed_nowhere_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: type[LedgerError]
+) -> None:
+    settings = Settings(data_dir=tmp_path, device="cpu")
+    Ledger.open(settings.ledger).close()
+
+    def opening(_: object) -> Ledger:
+        raise error("it cannot be written now")
+
+    monkeypatch.setattr(Ledger, "open", opening)
+    assert show_runs(settings, None, close=False) == 0
+    assert capsys.readouterr().err == ""
+    assert show_runs(settings, "r1", close=True) == 2
+    assert "it cannot be written now" in capsys.readouterr().err

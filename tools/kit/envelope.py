@@ -149,7 +149,7 @@ class JobView(Frozen):
     run_id: RunId
     candidate_id: CandidateId | None
     stage: str = ""
-    """Of running work, like the next two; unknown where another server process does it."""
+    """Of running work, like the next two; where another server process does it, only that it is silent."""
     done: int | None = None
     total: int | None = None
     elapsed_s: float = Field(default=0.0, ge=0)

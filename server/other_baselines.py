@@ -18,7 +18,7 @@ from kernelgate.server.calibrated import BASELINE_KIND
 from kernelgate.server.calibrating import CLOCKS, moved
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import timed_on_the_house
-from kernelgate.server.own_kernel import CONSERVATIVE, Gain, gain
+from kernelgate.server.own_kernel import as_fast_as
 from kernelgate.server.services import Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import ENTRY_FILE, Baseline, Frozen, canonical_json
@@ -162,10 +162,7 @@ def _said(name: Baseline, mine: Scored, known: CalibrationRecord | None) -> str:
     kept = Timed.model_validate(known.facts) if known is not None else Timed(why_not="it was not timed")
     if kept.low <= 0:
         return f"not compared with {SPOKEN[name]} ({kept.why_not})"
-    found: Gain = gain(mine, kept)
-    return (
-        f"{found.ratio:.3f}x as fast as {SPOKEN[name]}, between {found.low:.3f}x and {found.high:.3f}x ({CONSERVATIVE})"
-    )
+    return as_fast_as(SPOKEN[name], mine, kept)
 
 
 def _others(baselines: Sequence[Baseline]) -> list[Baseline]:

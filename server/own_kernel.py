@@ -1,12 +1,15 @@
-"""How much faster a candidate is than the user's own kernel, where the task names one."""
+"""What a precisely timed candidate is against the others: the user's own kernel, and the best of the run so far."""
 
 from typing import Final, NamedTuple, Protocol
 
 from kernelgate.budget.ledger import Ledger
+from kernelgate.budget.model import Verdict
+from kernelgate.budget.promotion import order_of
 from kernelgate.budget.records import RunRecord
 from kernelgate.tasks.model import ENTRY_FILE, Candidate
 
 CONSERVATIVE: Final = "conservative, made of the ends of both intervals: the two were not timed against each other"
+"""Of the interval of each `Gain`."""
 
 
 class Gain(NamedTuple):
@@ -41,6 +44,19 @@ def gain(candidate: Ratio, own: Ratio) -> Gain:
     return Gain(candidate.ratio / own.ratio, candidate.low / own.high, candidate.high / own.low)
 
 
+def as_fast_as(what: str, candidate: Ratio, other: Ratio) -> str:
+    """Part of a sentence behind `it is`; empty where the other's interval reaches down to nothing."""
+    if other.low <= 0:
+        return ""
+    found = gain(candidate, other)
+    return f"{found.ratio:.3f}x as fast as {what}, between {found.low:.3f}x and {found.high:.3f}x"
+
+
+def with_caution(said: str) -> str:
+    """With what is to be known of an interval, where it has one."""
+    return f"{said} ({CONSERVATIVE})" if " between " in said else said
+
+
 def compared(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
     """What a precisely timed candidate of a run is against the user's own kernel, behind its id and `is`.
 
@@ -52,11 +68,23 @@ def compared(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
     if candidate_id == own_id:
         return "your own kernel"
     timed = {scored.candidate_id: scored for scored in ledger.history(run.run_id).precise}
-    if own_id not in timed or candidate_id not in timed or timed[own_id].low <= 0:
+    if own_id not in timed or candidate_id not in timed:
         return ""
-    found = gain(timed[candidate_id], timed[own_id])
-    interval = f"between {found.low:.3f}x and {found.high:.3f}x ({CONSERVATIVE})"
-    return f"{found.ratio:.3f}x as fast as your own kernel {own_id}, {interval}"
+    return as_fast_as(f"your own kernel {own_id}", timed[candidate_id], timed[own_id])
+
+
+def against_the_best(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
+    """What it is against the fastest other candidate that is proven faster than the baseline; as `compared`.
+
+    Empty where there is none, or where that is the user's own kernel.
+    """
+    precise = ledger.history(run.run_id).precise
+    mine = next((scored for scored in precise if scored.candidate_id == candidate_id), None)
+    others = [s for s in precise if s.candidate_id != candidate_id and s.verdict is Verdict.faster]
+    if mine is None or not others:
+        return ""
+    best = min(others, key=order_of)
+    return "" if best.candidate_id == _own_id(ledger, run) else as_fast_as(best.candidate_id, mine, best)
 
 
 def _own_id(ledger: Ledger, run: RunRecord) -> str | None:

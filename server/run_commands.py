@@ -54,7 +54,7 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
                 console.print("None of them is proven faster than the baseline.")
             incumbent = ledger.incumbent(run_id)
             if incumbent is not None and (against := own_kernel.compared(ledger, run, incumbent.candidate_id)):
-                console.print(f"The best, {incumbent.candidate_id}, is {against}.")
+                console.print(f"The best, {incumbent.candidate_id}, is {own_kernel.with_caution(against)}.")
             records = ledger.candidates(run_id, order="oldest", limit=1000)
             spent_s = report.spent_per_candidate(ledger, run_id)
             console.print(
@@ -88,7 +88,7 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
             against = own_kernel.compared(ledger, run, candidate.candidate_id)
-            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), against)
+            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), own_kernel.with_caution(against))
         if result.verdict is not Verdict.faster:
             say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")
         text = header + candidate.files[ENTRY_FILE]

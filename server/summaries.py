@@ -1,26 +1,31 @@
 """The sentence at the head of a reply: what a rung said, and what the book adds to it."""
 
+from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Rung
 from kernelgate.server import other_baselines, own_kernel
 from kernelgate.server.kinship import is_repeated, near_duplicate
+from kernelgate.server.own_kernel import CONSERVATIVE
 from kernelgate.server.passages import Passage, with_company
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 
 
 async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, last: Passage) -> str:
-    """The last rung's summary; of a precise timing the gain against the user's own kernel, since that is what they see;
+    """The last rung's summary; of a precise timing what it is against others, since that is what users see;
     of a submission whether it repeats itself or another's code; and who else was on the GPU.
     """  # noqa: D205 -- one sentence too long for a line
     said = [last.summary]
     if last.rung is Rung.precise and last.passed:
-        against = await services.ledger.do(
-            lambda ledger: own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
-        )
-        said += [f"it is {against}"] if against else []
-        others = await services.ledger.do(lambda ledger: other_baselines.compared(ledger, door))
-        said += [f"it is {other}" for other in others]
+        against = await services.ledger.do(lambda ledger: _comparisons(ledger, door))
+        said += [f"it is {other}" for other in against]
+        said += [f"intervals between two candidates are {CONSERVATIVE}"] if any("between" in o for o in against) else []
     if tool.rung is Rung.compile and await services.ledger.do(lambda ledger: is_repeated(ledger, door.candidate)):
         said.append(f"this very source was submitted before: it is {door.candidate.candidate_id}")
     if tool.rung is Rung.compile and (twin := await near_duplicate(services.shapes, services.ledger, door.candidate)):
         said.append(f"near-duplicate of {twin}: the same code up to comments, layout and local names")
     return with_company("; ".join(said), last.company)
+
+
+def _comparisons(ledger: Ledger, door: Door) -> list[str]:
+    own = own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
+    best = own_kernel.against_the_best(ledger, door.run, door.candidate.candidate_id)
+    return [said for said in (own, best, *other_baselines.compared(ledger, door)) if said]

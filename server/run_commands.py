@@ -88,7 +88,9 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
             against = own_kernel.compared(ledger, run, candidate.candidate_id)
-            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), own_kernel.with_caution(against))
+            header = evidence(
+                run, result, ledger.environment(run.environment_id), ledger.head(), own_kernel.with_caution(against)
+            )
         if result.verdict is not Verdict.faster:
             say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")
         text = header + candidate.files[ENTRY_FILE]

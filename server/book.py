@@ -22,6 +22,7 @@ from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.owner import is_alive
 from kernelgate.server.passages import remaining_of
 from kernelgate.server.prices import expected_s
+from kernelgate.server.samples_text import samples_text
 from kernelgate.server.services import Services, sentence
 from kernelgate.tasks.model import Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification
@@ -235,6 +236,16 @@ class ServerBook:
         except LedgerError as error:
             raise ToolMistake(str(error)) from None
         return data.decode("utf-8", "replace")
+
+    async def samples(self, candidate_id: CandidateId) -> str:
+        """Every timed block of a candidate's results, a line each."""
+        await self._services.candidate(self._account, candidate_id)
+
+        def looking(ledger: Ledger) -> str:
+            found = [(result, ledger.samples(result.result_id)) for result in ledger.results(candidate_id)]
+            return samples_text([(result, blocks) for result, blocks in found if blocks])
+
+        return await self._services.ledger.do(looking)
 
     async def job(self, job_id: JobId, *, wait_s: float, cancel: bool) -> JobView:
         """A job after waiting for its end, or asking it to stop."""

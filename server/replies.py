@@ -75,8 +75,12 @@ def _closest(name: str, known: Sequence[str]) -> str:
 
 
 def input_schema(args: type[Frozen]) -> dict[str, Any]:
-    """The arguments of a tool, without the titles that pydantic gives to everything: agents pay for each token."""
+    """The arguments of a tool, without the titles that pydantic gives to everything: agents pay for each token.
+
+    Without the description of the whole, too: the tool's own says it.
+    """
     slim: dict[str, Any] = _without(args.model_json_schema(), {"title"})
+    slim.pop("description", None)
     return slim
 
 

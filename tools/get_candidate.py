@@ -1,7 +1,7 @@
 """`get_candidate`: one candidate's results, and its long texts by window and grep."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -22,6 +22,8 @@ class GetCandidateArgs(Frozen):
     candidate_id: CandidateId
     text: Annotated[str, StringConstraints(max_length=120)] = ""
     """Name of a source file (`candidate.py`) or artifact to read; empty for the results alone."""
+    detail: Literal["", "samples"] = ""
+    """`samples`: every timed block, as a text."""
     offset: int = Field(default=0, ge=0)
     """First line of the window, from 0."""
     limit: int = Field(default=100, ge=1, le=400)
@@ -41,10 +43,14 @@ async def answer(book: Book, args: GetCandidateArgs) -> CandidateDetails:
     """The results, and a window of a text if one was asked for."""
     view = await book.candidate(args.candidate_id)
     page = None
-    if args.text:
+    if args.text and args.detail:
+        raise ToolMistake("text and detail are two texts: ask for one of them at a time.")
+    if args.detail:
+        page = window(args.detail, await book.samples(args.candidate_id), args)
+    elif args.text:
         page = window(args.text, await book.text(args.candidate_id, args.text), args)
     elif args.grep or args.offset:
-        raise ToolMistake("offset and grep need text: the name of a source file or artifact of the candidate.")
+        raise ToolMistake("offset and grep need text (the name of a source file or artifact) or detail.")
     row = view.row
     ratio = "" if row.ratio is None else f", {row.ratio:.3f}x"
     if row.ratio_rung != row.furthest and ratio:
@@ -81,7 +87,7 @@ TOOL: Final = BookTool(
     title="Read a candidate",
     description=(
         "One candidate: parent, notes, every result with its numbers, and the names of its long texts (source files, "
-        "logs, PTX). Read one with text=NAME by offset, limit and grep. Free."
+        "logs, PTX). Read one with text=NAME, or its timed blocks with detail=samples, by offset, limit and grep. Free."
     ),
     args=GetCandidateArgs,
     report=CandidateDetails,

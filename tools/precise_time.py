@@ -311,11 +311,11 @@ TOOL: Final = MeasuringTool(
     title="Precise timing",
     description=(
         "Is a candidate faster than the baseline, and by how much? Random-order pairs on every workload, hidden ones "
-        "too, timed outputs verified, until the class is certain: faster, same, slower, ambiguous. Guarded by the "
-        "run's rule: only candidates that quick_time ranked well may enter; a refusal says what is missing, and "
-        "override_reason spends the small exploration purse. Where hidden shapes run, no output is kept and no error "
-        "text told. Costs 1-20 device seconds on a CPU, about 0.1-1 per workload on a GPU. May answer with a job_id: "
-        "then call job."
+        "too, timed outputs verified, until the class is certain: faster, same, slower, ambiguous. A small gain must "
+        "show in three fresh processes. Guarded by the run's rule: only candidates that quick_time ranked well may "
+        "enter; a refusal says what is missing, and override_reason spends the small exploration purse. Where hidden "
+        "shapes run, no output is kept and no error text told. Costs 1-20 device seconds on a CPU, about 0.1-1 per "
+        "workload on a GPU. May answer with a job_id: then call job."
     ),
     rung=Rung.precise,
     args=PromotionArgs,

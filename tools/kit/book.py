@@ -184,6 +184,10 @@ class Book(Protocol):
         """A source file or an artifact of a candidate, by name."""
         ...
 
+    async def samples(self, candidate_id: CandidateId) -> str:
+        """Every timed block of a candidate's results, a line each; of hidden workloads only how many there are."""
+        ...
+
     async def job(self, job_id: JobId, *, wait_s: float, cancel: bool) -> JobView:
         """A job of this account, after waiting for its end or asking it to stop."""
         ...

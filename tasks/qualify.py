@@ -54,6 +54,8 @@ _MUTANTS: Final[dict[Mutant, tuple[str, str]]] = {
         "let Model use its weights in a way that shows in its answer, and draw them at random",
     ),
 }
+UNSETTLED: Final = 0.001
+"""A larger share of whole numbers that hang on rounding would be a matter of taste among honest candidates."""
 NAMED: Final = 5
 """Of a long list."""
 _IGNORED: Final[Mutant] = "ignored"
@@ -93,6 +95,8 @@ class ReferenceFacts(Frozen):
     output_std: float
     """Standard deviation over the elements of the largest output, for a person to read; 0 for one number, or if not
     finite. Whether answers vary is judged by the mutants `constant` and `previous`."""
+    unsettled_share: float = 0.0
+    """Of the whole numbers in its answer the share that changes with inputs that differ by rounding alone: ties."""
     bytes_needed: int
     overrides: dict[str, Annotated[Override, BeforeValidator(as_tuples)]] = Field(default_factory=_nothing)
     """The constants that were replaced; of a workload that was made small, those that were halved and their values."""
@@ -219,6 +223,8 @@ def _why_left_out(task: Task, distribution: Distribution, facts: Qualification) 
         return "there was no time for them"
     if distribution in main or not main:
         return ""
+    if tied := [r.workload for r in found if r.unsettled_share > UNSETTLED]:
+        return f"equal numbers leave open which whole numbers are right on {_listed(tied)}"
     if uncalibrated := [r.workload for r in found if any(output.source == "default" for output in r.outputs)]:
         return f"the tolerance is not calibrated on {_listed(uncalibrated)}"
     return ""

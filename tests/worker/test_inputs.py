@@ -68,7 +68,7 @@ def test_each_distribution_is_finite_and_like_its_name(distribution: Distributio
         "mixed": spread > 1 and float(values.abs().median()) < spread / 3,
         "zeros": not values.any(),
         "ones": bool((values == 1).all()),
-        "spikes": float(values.max()) == 100 and float(values.median()) < 1,
+        "spikes": 100 <= float(values.max()) <= 107 and float(values.median()) < 1,
         "offset": float(values.median()) > 2.9 and 0.45 < spread < 0.55,
         "denormal": 0 < float(values.abs().max()) < torch.finfo(dtype).tiny,
     }

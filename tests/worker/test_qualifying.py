@@ -308,6 +308,40 @@ def test_where_no_answer_tells_half_precision_that_is_said_and_the_task_is_fit()
     assert [note for note in fitness.notes if "inputs and weights in half precision give right answers" in note]
 
 
+TIED = {
+    "the place of the largest": ("return x.argmax(-1)", "torch.randn(24, 32)"),
+    "the largest and their places": ("return torch.topk(x, 4)[0], torch.topk(x, 4)[1]", "torch.randn(24, 32)"),
+    "an order": ("return x.sort(-1)[1]", "torch.randn(24, 32)"),
+}
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_where_equal_numbers_leave_whole_numbers_open_nobody_is_judged_by_them(name: str) -> None:
+    forward, inputs = TIED[name]
+    _, fitness = tried(a_task(forward, inputs=inputs))
+    assert fitness.fit, fitness.problems
+    assert {"normal", "uniform", "large", "small", "mixed", "spikes"} <= set(fitness.distributions)
+    assert not {"zeros", "ones"} & set(fitness.distributions)
+    assert [
+        text for text in fitness.left_out if "equal numbers leave open which whole numbers are right on small" in text
+    ]
+
+
+@pytest.mark.parametrize("name", ["a causal mask", "a sign", "one number"])
+def test_a_task_without_whole_numbers_keeps_its_equal_inputs(name: str) -> None:
+    _, fitness = tried(HEALTHY[name])
+    assert {"zeros", "ones"} <= set(fitness.distributions), fitness.left_out
+
+
+def test_a_task_with_a_check_of_its_own_judges_ties_itself() -> None:
+    one = a_task("return x.argmax(-1)")
+    right = "(inputs[0].gather(1, output[:, None])[:, 0] == inputs[0].amax(1)).all()"
+    checks = f"\ndef check(inputs, output):\n    return bool({right})\n"
+    facts, fitness = tried(one.model_copy(update={"source": one.source + checks}))
+    assert {"zeros", "ones"} <= set(fitness.distributions), (fitness.left_out, fitness.problems)
+    assert {reference.unsettled_share for reference in facts.references} == {0.0}
+
+
 REACTS = {
     "both inputs": a_pair("return x @ y.t()"),
     "an input that counts on one distribution alone": a_pair("return torch.where(y > 50, y, x.exp().clamp(max=9))"),

@@ -234,7 +234,8 @@ def _spike(tensor: torch.Tensor) -> None:
     chosen = torch.rand(tensor.shape, device=tensor.device) < 1 / SPIKE_EVERY
     if not bool(chosen.any()):
         chosen.flatten()[int(torch.randint(0, chosen.numel(), ()).item())] = True
-    tensor.masked_fill_(chosen, SPIKE)
+    spikes = SPIKE * (1 + torch.rand_like(tensor) / 16)  # no two alike: which of them is the largest is a question
+    tensor.copy_(torch.where(chosen, spikes, tensor))
 
 
 def _sprinkle(tensor: torch.Tensor) -> None:

@@ -1,5 +1,6 @@
 """The reference judged by itself, and mutants judged as answers are: the numbers of a qualification."""
 
+import itertools
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,10 +11,11 @@ from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit.facts import ReferenceFacts
 from kernelgate.tools.worker.answers import Question, judge_values
 from kernelgate.tools.worker.calibration import output_facts, with_bounds
+from kernelgate.tools.worker.compare import dtype_kind
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import storage_bytes
 from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload, TaskError
-from kernelgate.tools.worker.structure import dtype_name, leaves
+from kernelgate.tools.worker.structure import dtype_name, leaves, replaced
 
 SPREAD_ELEMENTS: Final = 4 << 20
 """The spread of a larger output is told from a regular sample of so many elements: float64 copies are dear."""
@@ -72,6 +74,7 @@ def reference_facts(tried: Tried, usual: Mapping[str, float]) -> ReferenceFacts:
         plain_weights=held.built.plain_weights,
         refused_by_own_check=held.check(drawn.arguments, tried.expected) if held.has_check else "",
         output_std=_spread(tensors),
+        unsettled_share=_unsettled_share(tried),
         bytes_needed=held.sizes.call_bytes,
         overrides=held.overrides,
         made_small=held.made_small,
@@ -85,6 +88,35 @@ def _judged(tried: Tried, again: dict[str, Any]) -> bool:
     question = tried.question()
     plain = Question(question.task, question.workload, question.distribution, question.expected)
     return judge_values(plain, tried.drawn.arguments, lambda path, _: again[path])
+
+
+def _unsettled_share(tried: Tried) -> float:
+    """Of the whole numbers in its answer the share that inputs change which differ by rounding alone: mostly ties."""
+    whole = {
+        path: want
+        for path, want in leaves(tried.expected)
+        if isinstance(want, torch.Tensor) and dtype_kind(want.dtype) == "integer" and want.numel()
+    }
+    continuous = set(tried.drawn.continuous)
+    if not whole or not continuous or tried.held.has_check:
+        return 0.0
+    position = itertools.count()
+    near = replaced(tried.drawn.arguments, lambda x: _nudged(x) if next(position) in continuous else x)
+    got = dict(leaves(tried.held.expect(near, tried.seed)))
+    differing = sum(int((got[path] != want).sum()) if _alike(got.get(path), want) else want.numel()
+                    for path, want in whole.items())  # fmt: skip
+    return differing / sum(want.numel() for want in whole.values())
+
+
+def _nudged(tensor: torch.Tensor) -> torch.Tensor:
+    if dtype_kind(tensor.dtype) == "float8":
+        return tensor
+    limits = torch.finfo(tensor.dtype)
+    return tensor + torch.randn_like(tensor) * (2 * limits.eps * tensor.abs() + 16 * limits.tiny)
+
+
+def _alike(got: object, want: torch.Tensor) -> bool:
+    return isinstance(got, torch.Tensor) and got.shape == want.shape
 
 
 def _form(leaf: object) -> str:

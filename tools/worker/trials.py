@@ -103,8 +103,7 @@ def _unsettled_share(tried: Tried) -> float:
     position = itertools.count()
     near = replaced(tried.drawn.arguments, lambda x: _nudged(x) if next(position) in continuous else x)
     got = dict(leaves(tried.held.expect(near, tried.seed)))
-    differing = sum(int((got[path] != want).sum()) if _alike(got.get(path), want) else want.numel()
-                    for path, want in whole.items())  # fmt: skip
+    differing = sum(_differing(got.get(path), want) for path, want in whole.items())
     return differing / sum(want.numel() for want in whole.values())
 
 
@@ -115,8 +114,10 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor + torch.randn_like(tensor) * (2 * limits.eps * tensor.abs() + 16 * limits.tiny)
 
 
-def _alike(got: object, want: torch.Tensor) -> bool:
-    return isinstance(got, torch.Tensor) and got.shape == want.shape
+def _differing(got: object, want: torch.Tensor) -> int:
+    if not isinstance(got, torch.Tensor) or got.shape != want.shape:
+        return want.numel()
+    return int(torch.ne(got, want).sum())
 
 
 def _form(leaf: object) -> str:

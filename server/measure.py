@@ -23,6 +23,7 @@ from kernelgate.tools.compile import CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.house import DeviceBuildFacts
+from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.wire import DeviceRef, Progress, WorkerReply, WorkerRequest
 
 log = logging.getLogger("kernelgate")
@@ -205,13 +206,17 @@ async def our_side_holds(services: Services, door: Door, tool: AnyMeasuringTool,
     return not reply.fault and reply.exit.kind == "finished" and reply.facts is not None
 
 
-async def compiled(services: Services, task: Task, device: DeviceRef, files: dict[str, str]) -> CompileReport:
-    """What `compile` says of a candidate, without a run; on the house."""
-    tool = services.measuring[Rung.compile]
+async def judged(services: Services, task: Task, device: DeviceRef, files: dict[str, str], rung: Rung) -> RungReport:
+    """What a rung says of a candidate, without a run; on the house. Raises `ToolMistake` for a fault of ours."""
+    tool = services.measuring[rung]
     plan = tool.plan()
-    reply = await _send(services, None, device, tool.name, task, files, plan, lease=False, cap_s=tool.limit_s)
+    reply = await _send(
+        services, None, device, tool.name, task, files, plan, lease=rung is not Rung.compile, cap_s=tool.limit_s
+    )
+    if reply.fault:
+        raise ToolMistake(f"{tool.name} could not run: {reply.fault}")
     facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
-    report: CompileReport = tool.judge(facts, reply.exit, plan)
+    report: RungReport = tool.judge(facts, reply.exit, plan)
     return report
 
 

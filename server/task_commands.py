@@ -7,8 +7,8 @@ import anyio
 from rich.console import Console
 from rich.markup import escape
 
-from kernelgate.budget.model import Verdict
-from kernelgate.server.measure import compiled, probe, qualify
+from kernelgate.budget.model import Rung, Verdict
+from kernelgate.server.measure import judged, qualify
 from kernelgate.server.services import Services, open_catalogue, open_services
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import tasks_table
@@ -82,15 +82,14 @@ async def _check_own_kernel(services: Services, task: Task, device: DeviceRef, c
     if task.baseline_kernel is None:
         return 0
     files = {ENTRY_FILE: task.baseline_kernel}
-    report = await compiled(services, task, device, files)
-    if report.verdict is Verdict.forbidden:
-        console.print(f"[red]forbidden[/] its own kernel: {escape(report.summary)}")
-        return 1
-    found = await probe(services, task, device, files)
-    if found.well:
-        console.print(f"[green]right[/]    its own kernel, on the smallest workload of {device.kind}")
+    report = await judged(services, task, device, files, Rung.compile)
+    if report.verdict in (Verdict.built, Verdict.needs_device):
+        report = await judged(services, task, device, files, Rung.check)
+    if report.verdict is Verdict.correct:
+        console.print(f"[green]right[/]    its own kernel: {escape(report.summary)}")
         return 0
-    console.print(f"[red]wrong[/]    its own kernel does not pass: {escape(found.why)}")
+    word = "forbidden[/] " if report.verdict is Verdict.forbidden else "wrong[/]    "
+    console.print(f"[red]{word}its own kernel: {escape(report.summary)}")
     return 1
 
 

@@ -10,6 +10,7 @@ from kernelgate.server.clients import ConfigError
 from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.settings import SettingsError
 from kernelgate.tasks.taskfile import TaskError
+from kernelgate.tools.kit.book import ToolMistake
 
 TROUBLE: Final = 2
 """Exit status."""
@@ -19,7 +20,7 @@ class Trouble(Exception):
     """Why a command cannot go on: one sentence with what to do."""
 
 
-MENDABLE: Final = (LedgerError, TaskError, NoSuchDevice, SettingsError, ConfigError, Trouble)
+MENDABLE: Final = (LedgerError, TaskError, ToolMistake, NoSuchDevice, SettingsError, ConfigError, Trouble)
 """Errors whose sentence is for the user."""
 
 

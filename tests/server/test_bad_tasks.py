@@ -66,6 +66,31 @@ def test_a_kernel_that_a_run_would_call_forbidden_is_called_that_and_not_right(
     assert last.startswith("forbidden its own kernel: forward computes with torch's"), last
 
 
+OWN_KERNELS = {
+    "good": ("return torch.softmax(x, -1)", "right    its own kernel: ", "answers were right on all public workloads"),
+    "tail": (
+        "y = torch.softmax(x, -1)\ny[-1] = 0\nreturn y",
+        "wrong    its own kernel: ",
+        "only in the last 1 of 8 rows",
+    ),
+    "broken": ("return torch.softmaxx(x, -1)", "wrong    its own kernel: ", "AttributeError"),
+}
+
+
+def test_what_an_own_kernel_does_wrong_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, (body, _, _) in OWN_KERNELS.items():
+        write_task(tmp_path / "mine", name, SOFTMAX)
+        place = tmp_path / "mine" / name
+        (place / "task.toml").write_text('baseline = "kernel.py"\n' + (place / "task.toml").read_text())
+        (place / "kernel.py").write_text(forward(body))
+    settings = Settings(data_dir=tmp_path / "data", device="cpu", task_dirs=(tmp_path / "mine",))
+    assert task_commands.check_tasks(settings, tuple(OWN_KERNELS)) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if "own kernel" in line]
+    for line, (_, start, end) in zip(told, OWN_KERNELS.values(), strict=True):
+        assert line.startswith(start), line
+        assert end in line, line
+
+
 @pytest.mark.long
 def test_each_bad_task_is_refused_in_a_line_and_a_sound_one_beside_them_is_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,6 +9,7 @@ from bench_tasks import task
 from kernelgate.tasks.model import Task
 from kernelgate.tools.worker import reference
 from kernelgate.tools.worker.degenerate import NONE, Normalised
+from kernelgate.tools.worker.memory import DoesNotFit
 
 GROUPED = """
 import torch
@@ -52,6 +53,28 @@ def test_a_task_that_is_degenerate_at_all_sizes_is_judged_at_the_first_that_fits
     found = held(ALWAYS_ONE, 32 << 10, rows=64, width=256, groups=8)
     assert found.sizes.degenerate
     assert found.facts.bytes_out <= 16 << 10
+
+
+LITERAL = (
+    "import torch\nCOUNT = {count}\n"
+    + GROUPED.partition("class Model")[1]
+    + """(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1) * COUNT
+def get_inputs():
+    return [torch.rand({rows}, 1024)]
+def get_init_inputs():
+    return []
+"""
+)
+
+
+@pytest.mark.parametrize("count", ["64", "'no number'[0:0] or 1.5"], ids=["a constant that is no size", "none"])
+def test_a_task_whose_sizes_cannot_be_halved_is_judged_at_its_own_up_to_what_any_task_may_have(count: str) -> None:
+    found = held(LITERAL, 256 << 10, rows=256, count=count)
+    assert found.facts.bytes_in == 1 << 20
+    with pytest.raises(DoesNotFit):
+        held(LITERAL, 256 << 10, rows=16 << 10, count=count)
 
 
 def test_a_healthy_task_is_made_small_as_ever() -> None:

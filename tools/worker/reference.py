@@ -293,7 +293,10 @@ def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[No
 def _smallest_that_fits(
     task: Task, workload: str, limit: int, device: str
 ) -> tuple[types.ModuleType, Sizes, dict[str, Override]]:
-    """The first shrink step that works and fits; raises `TaskError`, or `DoesNotFit` with the bytes needed."""
+    """The first shrink step that works and fits; where none does the last one that fits what any task may have.
+
+    Raises `TaskError`, or `DoesNotFit` with the bytes needed.
+    """
     smallest = 0
     failure = ""
     larger: list[dict[str, Override]] = []
@@ -307,16 +310,24 @@ def _smallest_that_fits(
             larger.append(overrides)
             continue
         code, sizes = tried
-        smallest = sizes.inputs_bytes + sizes.outputs_bytes
+        smallest = _lent_bytes(sizes)
         if smallest <= limit:
             better = _not_degenerate(task, workload, larger, limit, device) if sizes.degenerate else None
             return better or (code, sizes, overrides)
         larger.append(overrides)
+    for overrides in reversed(larger if limit < task_source.SMALL_LIMIT_BYTES else ()):
+        tried = _tried_size(task, workload, overrides, task_source.SMALL_LIMIT_BYTES, device)
+        if not isinstance(tried, BaseException) and _lent_bytes(tried[1]) <= task_source.SMALL_LIMIT_BYTES:
+            return (*tried, overrides)
     if smallest == 0 and unmade is not None:
         smallest = _bytes_unmade(task, workload, unmade, device)
     if smallest <= limit:
         raise TaskError(f"no size of task {task.name} runs: {failure}")
     raise memory.DoesNotFit(f"the smallest size of task {task.name}", smallest, limit)
+
+
+def _lent_bytes(sizes: Sizes) -> int:
+    return sizes.inputs_bytes + sizes.outputs_bytes
 
 
 def _tried_size(
@@ -344,7 +355,7 @@ def _not_degenerate(
         if isinstance(tried, BaseException):
             continue
         code, sizes = tried
-        if sizes.inputs_bytes + sizes.outputs_bytes <= allowed and not sizes.degenerate:
+        if _lent_bytes(sizes) <= allowed and not sizes.degenerate:
             return code, sizes, overrides
     return None
 

@@ -13,7 +13,7 @@ from kernelgate.server.passages import behind, build_limit_s, wants_more, with_m
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen
-from kernelgate.tools.kit.wire import WorkerReply
+from kernelgate.tools.kit.wire import ChildExit, WorkerReply
 
 log = logging.getLogger("kernelgate")
 
@@ -50,7 +50,10 @@ async def _in_processes(
     earlier = job.earlier
     while wants_more(tool, plan, reply):
         job.earlier = plus(earlier, device_amount(door.device, reply.lease_s, calls=0, work_s=reply.wall_s))
-        further = await _tried(services, job, door, tool, plan, max(0.0, cap_s - reply.lease_s))
+        left_s = cap_s - reply.lease_s
+        if left_s <= 0:  # what ends inside the lease behind the last answer may have reached the limit
+            return reply.model_copy(update={"facts": None, "exit": ChildExit(kind="cap_reached")})
+        further = await _tried(services, job, door, tool, plan, left_s)
         reply = with_more(tool, reply, further)
     return reply
 

@@ -214,7 +214,8 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
     looks = [timing.bounds(LOOK_CONFIDENCE) for timing in facts.timings]
     strict = [b for b in looks if b is not None]
     voided = [pair.void for timing in facts.timings for pair in timing.voided]
-    if not shown or len(shown) < len(ratios) or len(strict) < len(looks):
+    silent = any(timing.processes() < facts.processes for timing in facts.timings)
+    if not shown or len(shown) < len(ratios) or len(strict) < len(looks) or silent:
         why = said_of(voided) or f"fewer than {LOOKS[0]} pairs fitted into {WORKLOAD_CAP_S:g} s a workload"
         said = f"{why}: no class can be given" + ("; ask again when the device has cooled down" if voided else "")
         return PreciseReport(verdict=Verdict.no_sample_left, summary=said, voided=len(voided))
@@ -243,7 +244,7 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
         floor=floor,
         workloads=tuple(shown),
         worst_workload=worst.workload,
-        processes=max(timing.processes() for timing in facts.timings),
+        processes=facts.processes,
         voided=len(voided),
         clock=outside_clock(facts),
         stop_advice=stop_advice(shown),
@@ -275,16 +276,19 @@ def _confirmed(facts: TimingFacts) -> str:
 
 
 def _in_processes(facts: TimingFacts) -> str:
-    count = max(timing.processes() for timing in facts.timings)
-    return f"in each of {count} fresh processes" if count > 1 else ""
+    return f"in each of {facts.processes} fresh processes" if facts.processes > 1 else ""
 
 
 def wants_more(facts: TimingFacts, plan: PrecisePlan) -> bool:
-    """Whether a gain is so small that other places in memory could make it: then further processes must show it."""
+    """Whether a gain is so small that other places in memory could make it: then further processes must show it.
+
+    By the referee's clock too: on a GPU the other one is a claim of the candidate, who could make it a little larger.
+    """
     report = judge(facts, ChildExit(kind="finished"), plan)
-    if report.verdict is not Verdict.faster or report.low is None:
+    if report.verdict is not Verdict.faster or report.low is None or report.outside_low is None:
         return False
-    return report.low < (1 + report.floor) * (1 + SMALL_GAIN) and report.processes < PROCESSES
+    proven = min(report.low, report.outside_low)
+    return proven < (1 + report.floor) * (1 + SMALL_GAIN) and report.processes < PROCESSES
 
 
 def score(report: PreciseReport) -> Score | None:

@@ -102,3 +102,17 @@ async def test_a_fault_of_ours_in_a_further_process_costs_nothing(tmp_path: Path
     reply = await precise(tmp_path, InTurn(gains(SMALL), fault), InTurn(as_fast, fault))
     assert "Nothing was charged" in str(reply["error"])
     assert audit(tmp_path / "ledger.db").ok
+
+
+@pytest.mark.anyio
+async def test_a_process_that_reached_the_limit_as_it_ended_is_extended_and_not_a_mistake_of_the_server(
+    tmp_path: Path,
+) -> None:
+    def to_the_end(request: WorkerRequest) -> WorkerReply:
+        return gains(SMALL, lease_s=request.cap_s + 0.01)(request)
+
+    asked = InTurn(to_the_end, gains(2.0))
+    reply = await precise(tmp_path, asked)
+    assert (reply.get("verdict"), len(asked.requests)) == ("faster", 2), reply
+    assert reply["cost"]["charged_s"] == pytest.approx(asked.requests[0].cap_s + 0.01 + 0.5)
+    assert audit(tmp_path / "ledger.db").ok

@@ -171,6 +171,41 @@ def test_a_gain_that_another_process_does_not_show_is_none() -> None:
     assert judge(facts, FINISHED, PrecisePlan()).verdict is Verdict.ambiguous
 
 
+def test_a_further_process_without_pairs_shows_nothing_and_asks_for_no_other_in_its_place() -> None:
+    first, further = in_process(1.02, 7), in_process(1.02, 8)
+    (only,) = further.timings
+    silent = further.model_copy(update={"timings": (only.model_copy(update={"pairs": (), "voided": only.pairs}),)})
+    facts = with_process(first, silent)
+    assert not wants_more(facts, PrecisePlan()), "the house would pay for such processes without end"
+    assert judge(facts, FINISHED, PrecisePlan()).verdict is Verdict.no_sample_left
+
+
+def test_a_workload_that_a_further_process_did_not_measure_is_not_told_as_seen_in_each() -> None:
+    def two(gain: float, seed: int) -> TimingFacts:
+        (a,), (b,) = in_process(gain, seed).timings, in_process(gain, seed + 1).timings
+        return TimingFacts(timings=(a, b.model_copy(update={"workload": b.workload.model_copy(update={"name": "b"})})))
+
+    facts = two(1.02, 20)
+    for further in range(1, PROCESSES):
+        more = two(1.02, 20 + 2 * further)
+        lost = more.timings[1].model_copy(update={"pairs": (), "voided": more.timings[1].pairs})
+        facts = with_process(facts, more.model_copy(update={"timings": (more.timings[0], lost)}))
+    assert judge(facts, FINISHED, PrecisePlan()).verdict is Verdict.no_sample_left
+
+
+def test_a_claim_makes_no_small_gain_a_large_one() -> None:
+    rng = random.Random(9)
+    claimed = timing(
+        noisy(rng, 10_000, 0.001),
+        noisy(rng, 10_000 / 1.15, 0.001),
+        24,
+        true_candidate_us=noisy(rng, 10_000 / 1.02, 0.001),
+    )
+    facts = TimingFacts(timings=(claimed,))
+    assert judge(facts, FINISHED, PrecisePlan()).verdict is Verdict.faster
+    assert wants_more(facts, PrecisePlan())
+
+
 @pytest.mark.parametrize(
     "further",
     [

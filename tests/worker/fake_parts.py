@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kernelgate.tools.kit.wire import DeviceRef
+from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, DeviceRef
 from kernelgate.tools.worker import frames
 from kernelgate.tools.worker.parts import Versions
 from kernelgate.tools.worker.sealed import Sealed
@@ -112,10 +112,10 @@ def _conduct(control: socket.socket, request: Any, conn: socket.socket | None, o
         facts.append(_ask(conn, name))
     if conn is not None:
         conn.close()
-    if plan.get("huge"):
-        facts = ["x" * (900 << 10), "€" * 100_000]
+    if plan.get("mib"):
+        facts = ["x" * ((plan["mib"] << 20) - 100_000), "€" * 30_000]
     done = {"op": "done", "request_id": request_id, "facts": facts, "house_s": 0.0, "prepare_s": 0.25}
-    frames.send(control, {**done, "observation": observation})
+    frames.send(control, {**done, "observation": observation}, limit_bytes=ANSWER_LIMIT_BYTES)
 
 
 def _ask(conn: socket.socket, name: str) -> Any:

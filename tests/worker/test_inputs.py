@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kernelgate.tasks.model import Distribution, Precision
-from kernelgate.tools.worker.inputs import draw, transform
+from kernelgate.tools.worker.inputs import draw, seeded, transform
+from kernelgate.tools.worker.renewal import renew
 from kernelgate.tools.worker.structure import Unsupported, decode, encode, leaves, replaced
 from kernelgate.tools.worker.variants import halved
 
@@ -169,3 +170,26 @@ def test_an_endless_or_strange_answer_is_unsupported() -> None:
         list(leaves(endless))
     with pytest.raises(Unsupported):
         encode(object(), lambda tensor: 0)
+
+
+def test_what_is_timed_shows_half_precision_too_and_goes_on_to_when_it_gets_new_values() -> None:
+    def get_inputs() -> list[object]:
+        return [torch.rand(64, 64), torch.randn(64, 64).t(), torch.randint(0, 9, (64,)).float(), torch.rand(8) * 2]
+
+    drawn = draw(get_inputs, 1, "cpu", "original", ())
+    plain, turned, whole, built = drawn.tensors
+    with seeded(1):
+        as_made: Any = get_inputs()
+    assert torch.equal(whole, as_made[2])
+    assert torch.equal(built, as_made[3])
+    secret = random.Random(2)
+    for tensor, made in ((plain, as_made[0]), (turned, as_made[1])):
+        assert torch.allclose(tensor, made, rtol=2.0**-7)
+        lent, before = torch.empty_like(tensor), tensor.clone()
+        for _ in range(3):
+            positive = tensor[tensor > 0].flatten()
+            for precision in ("ieee", "tf32"):
+                assert bool((positive > halved(positive, precision)).all())
+            renew(tensor, lent, secret, continuous=True)
+            assert torch.equal(tensor, lent)
+            assert int((tensor == before).sum()) < 10

@@ -1,6 +1,7 @@
 """One call from request to reply: how it may end, what it costs, and that nothing of it stays."""
 
 import os
+import random
 import select
 import signal
 import subprocess
@@ -11,10 +12,14 @@ from pathlib import Path
 import anyio
 import pytest
 from supervised import CPU, ignore, make_request, make_runner
+from synthetic import noisy, timing
 
+from kernelgate.tools.kit.pairing import MAX_CALLS, MOST_VOIDED
 from kernelgate.tools.kit.runner import SupervisorRunner
-from kernelgate.tools.kit.wire import LOG_LIMIT_BYTES, Progress, WorkerReply
-from kernelgate.tools.worker import processes
+from kernelgate.tools.kit.timing_report import TimingFacts
+from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, FRAME_LIMIT_BYTES, LOG_LIMIT_BYTES, Progress, WorkerReply
+from kernelgate.tools.precise_time import LOOKS
+from kernelgate.tools.worker import frames, processes
 from kernelgate.tools.worker.lease import Lease
 
 pytestmark = pytest.mark.anyio
@@ -279,8 +284,20 @@ async def test_answers_and_requests_that_fit_no_frame_are_faults_in_words(
     large = await walled.run(request.model_copy(update={"files": {"candidate.py": "\x01" * (400 << 10)}}), ignore)
     assert "frame" in large.fault
     flood = "def main(): print('\\x01' * 40000)\n"
-    huge = await call(walled, tmp_path, flood, "main", huge=True)
+    mib = ANSWER_LIMIT_BYTES >> 20
+    huge = await call(walled, tmp_path, flood, "main", mib=mib)
     assert huge.fault
+    many_pairs = await call(walled, tmp_path, HELLO, "main", mib=mib - 1)
+    assert not many_pairs.fault
+    assert many_pairs.facts is not None
+
+
+def test_the_pairs_of_many_workloads_fit_a_frame() -> None:
+    rng = random.Random(1)
+    us = noisy(rng, 150, 0.1)
+    one = timing(lambda: round(us(), 3), lambda: round(us(), 3), LOOKS[-1] + MOST_VOIDED, calls=MAX_CALLS)
+    facts = {"facts": TimingFacts(timings=(one,) * 16).model_dump(mode="json")}
+    assert FRAME_LIMIT_BYTES < len(frames.encode(facts, ANSWER_LIMIT_BYTES)) < ANSWER_LIMIT_BYTES / 4
 
 
 async def test_a_procedure_without_a_candidate_forks_none(walled: SupervisorRunner, tmp_path: Path) -> None:

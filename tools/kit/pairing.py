@@ -21,7 +21,7 @@ from kernelgate.tools.kit.voiding import held_back, why_void
 BLOCK_US: Final = 5_000.0
 """A block lasts about so long: its median shrugs off a disturbance, and it is short against drift."""
 MAX_CALLS: Final = 32
-"""Bounds the samples that a frame must carry: 192 pairs of four workloads are about half of it."""
+"""Bounds the samples that a frame must carry: 192 pairs of a workload are less than 1 % of it."""
 MAX_CUDA_CALLS: Final = 12
 """On a GPU the pool holds inputs for most calls of a block, and 24 pairs of 12 calls told ±0.3 %."""
 CPU_MARGIN: Final = 0.10

@@ -18,6 +18,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 import kernelgate
 from kernelgate.tools.kit.wire import (
+    ANSWER_LIMIT_BYTES,
     Cancel,
     ChildExit,
     DeviceRef,
@@ -253,7 +254,7 @@ class SupervisorRunner:
     async def _read(self, session: _Session) -> None:
         """Take frames until the supervisor is gone, then answer what is open."""
         loop = asyncio.get_running_loop()
-        buffer = FrameBuffer()
+        buffer = FrameBuffer(limit_bytes=ANSWER_LIMIT_BYTES)
         why = "The supervisor ended unexpectedly"
         try:
             while chunk := await loop.sock_recv(session.sock, _READ_BYTES):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from kernelgate.budget.model import Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
@@ -46,11 +46,13 @@ class TimingFacts(Frozen):
     """While loading, or while it was checked again."""
     again: Annotated[tuple[Comparison, ...], BeforeValidator(as_tuple)] = ()
     """Of what was too fast to be believed at once: answers compared after it was timed, up to the first wrong one."""
+    processes: int = Field(default=1, ge=1)
+    """Fresh processes of the candidate that were asked, whether each gave pairs or not."""
 
 
 def with_process(facts: TimingFacts, further: TimingFacts) -> TimingFacts:
     """Measurements with those of one more fresh process behind them; what failed there failed."""
-    number = 1 + max((pair.process for timing in facts.timings for pair in timing.pairs), default=-1)
+    number = facts.processes
     timings = list(facts.timings)
     for index, more in enumerate(further.timings):
         known = timings[index]
@@ -65,7 +67,12 @@ def with_process(facts: TimingFacts, further: TimingFacts) -> TimingFacts:
         }
         timings[index] = known.model_copy(update=update)
     return facts.model_copy(
-        update={"timings": tuple(timings), "fault": further.fault, "again": facts.again + further.again}
+        update={
+            "timings": tuple(timings),
+            "fault": further.fault,
+            "again": facts.again + further.again,
+            "processes": number + 1,
+        }
     )
 
 

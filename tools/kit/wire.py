@@ -8,6 +8,8 @@ from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import DeviceKind, Frozen, Task
 
 FRAME_LIMIT_BYTES: Final = 1 << 20
+ANSWER_LIMIT_BYTES: Final = 1 << 25
+"""Of a frame with facts, from the referee to the server: 192 pairs of one workload may take 0.3 MiB."""
 LOG_LIMIT_BYTES: Final = 32 << 10
 """Kept of a candidate's output: the first and the last half of this; the middle is counted and dropped."""
 

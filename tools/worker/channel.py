@@ -21,8 +21,8 @@ _LENGTH: Final = struct.Struct(">I")
 class FrameBuffer:
     """Pieces of a byte stream in, whole frames out."""
 
-    def __init__(self, data: bytes = b"") -> None:
-        self._data = bytearray(data)
+    def __init__(self, data: bytes = b"", limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
+        self._data, self._limit_bytes = bytearray(data), limit_bytes
 
     @property
     def rest(self) -> bytes:
@@ -38,7 +38,7 @@ class FrameBuffer:
         if len(self._data) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._data)
-        if length > FRAME_LIMIT_BYTES:
+        if length > self._limit_bytes:
             raise frames.BrokenFrame(f"a frame of {length:,} bytes")
         end = _LENGTH.size + length
         if len(self._data) < end:
@@ -56,6 +56,7 @@ class Channel:
         hear: Called with each frame.
         end: Called once with the reason when the stream ends or breaks; empty for a plain end.
         data: Bytes that were read from the stream before.
+        heard_bytes: Of a frame that is heard, at most.
         descriptors: Where to put descriptors that come along, in the order of their frames; None: they are refused.
     """
 
@@ -66,10 +67,11 @@ class Channel:
         end: Callable[[str], None],
         data: bytes = b"",
         descriptors: deque[int] | None = None,
+        heard_bytes: int = FRAME_LIMIT_BYTES,
     ) -> None:
         sock.settimeout(0)
         self._sock, self._hear, self._end = sock, hear, end
-        self._buffer = FrameBuffer(data)
+        self._buffer = FrameBuffer(data, heard_bytes)
         self._descriptors = descriptors
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._open = True
@@ -89,10 +91,12 @@ class Channel:
         """Wait until all queued frames are with the kernel, or the stream has ended."""
         await self._idle.wait()
 
-    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: Message, descriptors: Sequence[int] = (), limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
         """Queue a frame; descriptors are duplicated, so the caller may close its own. Raises ValueError if too long."""
         if self._open:
-            self._unsent.append((frames.encode(message), [os.dup(descriptor) for descriptor in descriptors]))
+            self._unsent.append(
+                (frames.encode(message, limit_bytes), [os.dup(descriptor) for descriptor in descriptors])
+            )
             self._write()
 
     def close(self) -> None:

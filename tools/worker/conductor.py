@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from kernelgate.tools.kit.wire import Progress
+from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, Progress
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.children import Child
 
@@ -21,7 +21,7 @@ class Conductor:
     def __init__(self, name: str, child: Child, sock: socket.socket) -> None:
         self.name = name
         self.child = child
-        self._channel = Channel(sock, self._hear, self._lose)
+        self._channel = Channel(sock, self._hear, self._lose, heard_bytes=ANSWER_LIMIT_BYTES)
         self._lost = ""
         self._request_id = 0
         self._answer: asyncio.Future[Message] | None = None

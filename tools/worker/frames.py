@@ -1,6 +1,7 @@
-"""Frames between the processes of the device side: 4-byte big-endian length, JSON of at most 1 MiB, descriptors beside.
+"""Frames between the processes of the device side: 4-byte big-endian length, JSON, descriptors beside.
 
-Blocking sockets; whoever must not block asks `select` first. Nothing is ever unpickled.
+At most 1 MiB; our own processes take 32 MiB of facts. Blocking sockets; whoever must not block asks `select` first.
+Nothing is ever unpickled.
 """
 
 import json
@@ -37,17 +38,22 @@ def decode(body: bytes) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", value)
 
 
-def encode(message: dict[str, JsonValue]) -> bytes:
-    """Length and body; raises ValueError for NaN, infinity or more than 1 MiB."""
+def encode(message: dict[str, JsonValue], limit_bytes: int = FRAME_LIMIT_BYTES) -> bytes:
+    """Length and body; raises ValueError for NaN, infinity or more than the limit."""
     body = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
-    if len(body) > FRAME_LIMIT_BYTES:
-        raise ValueError(f"a frame of {len(body):,} bytes; at most {FRAME_LIMIT_BYTES:,}")
+    if len(body) > limit_bytes:
+        raise ValueError(f"a frame of {len(body):,} bytes; at most {limit_bytes:,}")
     return _LENGTH.pack(len(body)) + body
 
 
-def send(sock: socket.socket, message: dict[str, JsonValue], descriptors: Sequence[int] = ()) -> None:
+def send(
+    sock: socket.socket,
+    message: dict[str, JsonValue],
+    descriptors: Sequence[int] = (),
+    limit_bytes: int = FRAME_LIMIT_BYTES,
+) -> None:
     """Send one frame; descriptors travel with its first byte. Raises OSError when the other side is gone."""
-    data = encode(message)
+    data = encode(message, limit_bytes)
     if not descriptors:
         sock.sendall(data)
         return

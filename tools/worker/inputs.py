@@ -38,6 +38,8 @@ _ROUNDS_UP: Final = 1 << 15 | 1 << 12
 """The first bits of float32's mantissa that bfloat16 and TF32 leave out: without them both round down."""
 _ROUNDS_FAR: Final = 1 << 14 | 1 << 11
 """The bits behind those: with them both round far."""
+LEANING_BITS: Final = _ROUNDS_UP | _ROUNDS_FAR
+"""Who gives a drawn number other bits of its fraction leaves these as they are."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,8 @@ def draw(
                     raise Unsupported(f"input {position} is a {leaf.layout} tensor; only dense ones can be lent")
                 if distribution != "original" and origins.is_plain(leaf):
                     transform(leaf, distribution, domain)
+                elif origins.is_continuous(leaf) and domain in ("any", "positive"):
+                    lean(leaf)  # what is timed too: half precision for that alone would pay
                 if _is_exchangeable(leaf, origins, distribution, domain):
                     exchangeable.append(count)
                     filled = distribution in _MOVING and origins.is_plain(leaf)
@@ -197,15 +201,17 @@ def transform(tensor: torch.Tensor, distribution: Distribution, domain: Domain) 
     elif domain == "probability":
         tensor.copy_(torch.softmax(tensor.to(torch.float32), dim=-1) if tensor.dim() else tensor.sigmoid())
         return
-    if distribution in _LEANING and tensor.dtype is torch.float32:
-        _lean(tensor)
+    if distribution in _LEANING:
+        lean(tensor)
 
 
-def _lean(tensor: torch.Tensor) -> None:
-    """Give the positive numbers mantissas that bfloat16, TF32 and float16 round down, 3/8 of a place on average.
+def lean(tensor: torch.Tensor) -> None:
+    """Give positive float32 numbers mantissas that bfloat16, TF32 and float16 round down, 3/8 of a place on average.
 
     Rounding that goes both ways averages out in a mean over many elements, and half precision passes for float32 there.
     """
+    if tensor.dtype is not torch.float32 or _overlaps(tensor):
+        return
     words = tensor.view(torch.int32)
     leaning = words.bitwise_and(~_ROUNDS_UP).bitwise_or_(_ROUNDS_FAR)
     torch.where(words > 0, leaning, words, out=words)

@@ -10,11 +10,19 @@ from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportPriv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PLUMBING: Final = frozenset({
-    "alias", "arange", "clone", "contiguous", "copy_", "detach", "empty", "empty_like", "empty_strided", "fill_",
-    "full", "full_like", "lift_fresh", "new_empty", "new_empty_strided", "new_full", "new_zeros", "ones", "ones_like",
-    "resize_", "scalar_tensor", "set_", "_to_copy", "zero_", "zeros", "zeros_like", "_reshape_alias", "_unsafe_view",
+    "alias", "arange", "as_strided_", "clone", "contiguous", "copy_", "detach", "detach_", "empty", "empty_like",
+    "empty_permuted", "empty_strided", "fill_", "full", "full_like", "is_pinned", "lift_fresh", "new_empty",
+    "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "pin_memory", "_pin_memory",
+    "record_stream", "resize_", "result_type", "scalar_tensor", "set_", "squeeze_", "t_", "_to_copy", "transpose_",
+    "unsqueeze_", "zero_", "zeros", "zeros_like", "_reshape_alias", "_unsafe_view",
 })  # fmt: skip
 """Memory, views of it and copies: what every candidate needs around kernels of its own. Views are told by torch."""
+_DESCRIBED: Final = ("aten::", "prim::", "prims::", "profiler::")
+"""Libraries whose operators are told from plumbing by name, or end in such."""
+_BESIDE: Final = frozenset(
+    name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if not name.startswith(_DESCRIBED)
+)
+"""Operators of torch's other libraries (oneDNN, quantized, …), before a candidate can have added its own."""
 READING: Final = frozenset({"item", "is_nonzero", "_local_scalar_dense"})
 """A copy of one number to the host."""
 MOST_NAMES: Final = 40
@@ -34,8 +42,9 @@ class OperatorRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of 
         """Of torch: passes the call on."""
         made = func(*args, **(kwargs or {}))
         library, _, name = func._schema.name.partition("::")
-        if library == "aten" and not func.is_view and name not in PLUMBING | READING:
-            self._calls[name] += 1
+        beside = func._schema.name in _BESIDE
+        if beside or (library == "aten" and not func.is_view and name not in PLUMBING | READING):
+            self._calls[func._schema.name if beside else name] += 1
             first = next((a for a in args if isinstance(a, torch.Tensor) and a.dtype.is_floating_point), None)
             if first is not None:
                 self._precisions.add(str(first.dtype).removeprefix("torch."))
@@ -60,8 +69,13 @@ class Below:
     def names(self) -> tuple[str, ...]:
         """The operators that computed; bounded."""
         rows: list[Any] = sorted(self.profiler.key_averages(), key=lambda row: -int(row.count))
-        found = [str(row.key).removeprefix("aten::") for row in rows if str(row.key).startswith("aten::")]
-        return tuple(name[:MOST_CHARS] for name in found if _computes(name))[:MOST_NAMES]
+        keys = [str(row.key) for row in rows]
+        found = [
+            key.removeprefix("aten::")
+            for key in keys
+            if key in _BESIDE or (key.startswith("aten::") and _computes(key.removeprefix("aten::")))
+        ]
+        return tuple(name[:MOST_CHARS] for name in found)[:MOST_NAMES]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.facts import Qualification
-from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
+from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.control import Busy
@@ -243,7 +243,7 @@ def serve(control: socket.socket) -> None:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        frames.send(control, {**reply, "request_id": request_id})
+        frames.send(control, {**reply, "request_id": request_id}, limit_bytes=ANSWER_LIMIT_BYTES)
 
 
 def _sentence(error: Exception) -> str:

@@ -135,11 +135,12 @@ class BlockTally:
 
     def block(self, side: Side, workload: str) -> Block:
         """The block; of the baseline it has the times alone."""
+        times_us = tuple(round(us, 3) for us in self.outside_us)  # the clock's own digits: half as many to send
         return Block(
             side=side,
             workload=workload,
-            samples_us=tuple(self.outside_us),
-            outside_us=tuple(self.outside_us),
+            samples_us=times_us,
+            outside_us=times_us,
             rows=max(1, len(self._beyond)),
             unseen_us=sum(unseen for unseen, _ in self._beyond),
             helpers_us=sum(helpers for _, helpers in self._beyond),

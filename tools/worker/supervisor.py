@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply
+from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
@@ -179,7 +179,7 @@ class Supervisor:
 
     def _send_reply(self, reply: WorkerReply) -> None:
         try:
-            self._server.send(reply.model_dump(mode="json"))
+            self._server.send(reply.model_dump(mode="json"), limit_bytes=ANSWER_LIMIT_BYTES)
         except ValueError as error:
             told = reply.model_copy(
                 update={

@@ -45,6 +45,8 @@ TIGHT: Final = 0.005
 """Half width of the 95 % interval at which more pairs would not change what anybody does."""
 LEAST_FLOOR: Final = 0.005
 """No gap under 0.5 % is called a gain, however quiet the device."""
+LOUD: Final = 0.25
+"""With a larger noise floor nothing is called the same: gaps that matter would hide in it."""
 WORKLOAD_CAP_S: Final = 5.0
 PROCESSES: Final = 3
 """Fresh processes in which a small gain must be seen."""
@@ -106,7 +108,7 @@ def class_at_look(own: Bounds | None, outside: Bounds | None, floor: float) -> W
         return "faster" if outside is not None and outside.low > 1 else "ambiguous"
     if own.high < 1 / (1 + floor):
         return "slower"
-    if own.low >= 1 / (1 + floor) and own.high <= 1 + floor:
+    if own.low >= 1 / (1 + floor) and own.high <= 1 + floor and floor <= LOUD:
         return "same"
     return "ambiguous"
 
@@ -260,11 +262,22 @@ def _summary(verdict: WorkloadClass, whole: Bounds, worst: WorkloadRatio, floor:
         "ambiguous": "not told apart from",
     }
     said = f"{words[verdict]} the baseline: {numbers}"
-    if verdict == "ambiguous" and whole.low > 1 + floor and (outside is None or outside.low <= 1):
-        said += "; own clock only: the referee's clock does not confirm the gain"
+    if verdict == "ambiguous":
+        said += f"; {_why_ambiguous(whole, floor, outside)}"
     if verdict == "faster" and worst.high < 1 / (1 + floor):
         said += f"; but workload {worst.workload} got slower ({worst.ratio:.3f}x)"
     return said
+
+
+def _why_ambiguous(whole: Bounds, floor: float, outside: Bounds | None) -> str:
+    """What kept a class from being given, and what may help."""
+    if whole.low > 1 + floor and (outside is None or outside.low <= 1):
+        return "own clock only: the referee's clock does not confirm the gain"
+    if floor > LOUD:
+        return "this device is too noisy to tell: ask again with fresh=true when it has less to do"
+    return (
+        f"at the {LOOK_CONFIDENCE:.1%} that a class takes it is too wide: fresh=true on a quieter device may narrow it"
+    )
 
 
 def _confirmed(facts: TimingFacts) -> str:

@@ -275,3 +275,21 @@ def test_less_work_than_the_reference_does_is_no_impossible_claim_but_checked_ha
 def test_who_does_less_than_the_reference_must_move_its_bytes_all_the_same() -> None:
     rng = random.Random(14)
     assert verdict(timing(noisy(rng, 2500, 0.01), noisy(rng, 50, 0.01), 24, facts=PRODUCT)).code == "IMPOSSIBLE"
+
+
+def test_a_device_that_is_too_noisy_calls_nothing_the_same() -> None:
+    rng = random.Random(30)
+    measured = timing(noisy(rng, 1258, 0.02), noisy(rng, 1000, 0.02), 96)
+    report = verdict(measured, plan=PrecisePlan(floor=0.54))
+    assert report.verdict is Verdict.ambiguous
+    assert "too noisy to tell: ask again with fresh=true" in report.summary
+    assert verdict(timing(noisy(rng, 1000, 0.01), noisy(rng, 1000, 0.01), 96), plan=PrecisePlan(floor=0.2)).verdict is (
+        Verdict.same
+    )
+
+
+def test_an_ambiguous_verdict_says_why_and_what_may_help() -> None:
+    rng = random.Random(31)
+    report = verdict(timing(noisy(rng, 1000, 0.2), noisy(rng, 985, 0.2), 192))
+    assert report.verdict is Verdict.ambiguous
+    assert "too wide at the 99.8% that a class takes: fresh=true on a quieter device" in report.summary

@@ -239,3 +239,32 @@ def test_places_in_memory_that_bias_a_process_make_no_gain() -> None:
 def test_a_host_that_takes_processor_time_is_named() -> None:
     assert "the host took 20%" in precise(NumbersBench(repeat(DeviceState(stolen_share=0.2)))).summary
     assert "the host took" not in precise(NumbersBench(repeat(DeviceState(stolen_share=0.01)))).summary
+
+
+@given(st.floats(1, 3e6), st.floats(1, 3e6))
+def test_both_sides_of_a_pair_make_as_many_calls_and_enough_where_there_is_time(
+    baseline: float, candidate: float
+) -> None:
+    times = prepared().model_copy(update={"baseline_us": baseline, "candidate_us": candidate})
+    calls = pairing.calls_of(times, "cpu", pairing.BLOCK_US)
+    assert 1 <= calls <= pairing.MAX_CALLS
+    all_pairs_us = pairing.FEWEST_BLOCKS * calls * (baseline + candidate)
+    assert calls >= pairing.LEAST_CALLS or all_pairs_us + (baseline + candidate) * 12 > pairing.SHORT_OF_TIME_US
+    assert calls == 1 or all_pairs_us <= max(pairing.SHORT_OF_TIME_US, 24 * 2 * pairing.BLOCK_US)
+
+
+def test_calls_that_others_interrupt_do_not_make_the_slower_side_look_slower_still() -> None:
+    """Every third stretch of 5 ms the processor goes to others, on both sides; the candidate is twice as fast."""
+    rng = random.Random(7)
+
+    def interrupted(centre_us: float) -> Callable[[], float]:
+        return lambda: centre_us * rng.gauss(1, 0.01) + (5000.0 if rng.random() < centre_us / 5000 / 3 else 0.0)
+
+    times = prepared().model_copy(update={"baseline_us": 2800.0, "candidate_us": 1400.0})
+    calls = pairing.calls_of(times, "cpu", pairing.BLOCK_US)
+    found = timing(interrupted(2800), interrupted(1400), 48, calls=calls).bounds(0.95)
+    assert found is not None
+    assert found.median == pytest.approx(2.0, rel=0.05)
+    few = timing(interrupted(2800), interrupted(1400), 48, calls=2).bounds(0.95)
+    assert few is not None
+    assert few.high - few.low > 2 * (found.high - found.low)

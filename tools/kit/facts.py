@@ -35,7 +35,7 @@ class WorkloadFacts(Frozen):
     name: str
     held_out: bool
     bytes_in: int
-    """Inputs and weights."""
+    """What the reference reads of inputs and weights; of a table that it looks up only what it fetches."""
     bytes_out: int
     flops: int
     """Of the reference, by torch's flop counter (matrix products and convolutions only); 0 if it counts none."""

@@ -6,7 +6,7 @@ no candidate can forge.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -24,6 +24,12 @@ MAX_CALLS: Final = 32
 """Bounds the samples that a frame must carry: 192 pairs of a workload are less than 1 % of it."""
 MAX_CUDA_CALLS: Final = 12
 """On a GPU the pool holds inputs for most calls of a block, and 24 pairs of 12 calls told ±0.3 %."""
+LEAST_CALLS: Final = 5
+"""Of a block on the CPU, where others take the processor for milliseconds: with two calls against ten a slower baseline
+was hit far more often, and a 2x read 4x on a busy host."""
+FEWEST_BLOCKS: Final = 12
+SHORT_OF_TIME_US: Final = 2_500_000.0
+"""Half of what a workload may take: pairs of slow calls must fit, rather fewer calls than too few pairs."""
 CPU_MARGIN: Final = 0.10
 """On the CPU the baseline as its own candidate read up to 12 % slower and 9 % faster, for as long as its process lived:
 another process has other pages and caches. No interval over its pairs holds that."""
@@ -152,7 +158,7 @@ def measure_pairs(
     pause, and after `MOST_VOIDED` nothing more is tried.
     """
     assert timing.prepared is not None
-    calls = _calls(timing.prepared, bench.device.kind, block_us)
+    calls = calls_of(timing.prepared, bench.device.kind, block_us)
     pairs, voided = list(timing.pairs), list(timing.voided)
     before = bench.state()
     found: dict[str, object] = {}
@@ -178,22 +184,26 @@ def measure_pairs(
     return timing.model_copy(update={"pairs": tuple(pairs), "voided": tuple(voided), **found})
 
 
-def _calls(prepared: Prepared, device: DeviceKind, block_us: float) -> dict[Side, int]:
-    """Calls of a block. On the CPU each side fills its own; on a GPU both make blocks of the same lengths."""
-    times_us: dict[Side, float] = {"baseline": prepared.baseline_us, "candidate": prepared.candidate_us}
-    most, slower_us = (MAX_CUDA_CALLS if device == "cuda" else MAX_CALLS), max(times_us.values())
-    return {
-        side: max(1, min(most, round(block_us / max(slower_us if device == "cuda" else us, 1.0))))
-        for side, us in times_us.items()
-    }
+def calls_of(prepared: Prepared, device: DeviceKind, block_us: float) -> int:
+    """Calls of a block, as many on both sides: one disturbed call spoils a median of few, and none of many.
+
+    So there are at least `LEAST_CALLS`, unless `FEWEST_BLOCKS` pairs of so many would not fit into `SHORT_OF_TIME_US`.
+    """
+    slower_us = max(prepared.baseline_us, prepared.candidate_us, 1.0)
+    most = MAX_CUDA_CALLS if device == "cuda" else MAX_CALLS
+    wanted = min(most, round(block_us / slower_us))
+    if device == "cuda":  # its calls are not disturbed one by one
+        return max(1, wanted)
+    affordable = int(SHORT_OF_TIME_US / (FEWEST_BLOCKS * (prepared.baseline_us + prepared.candidate_us)))
+    return max(1, wanted, min(LEAST_CALLS, affordable))
 
 
-def _pair(bench: Bench, calls: Mapping[Side, int], *, verify: bool) -> Pair | Fault:
+def _pair(bench: Bench, calls: int, *, verify: bool) -> Pair | Fault:
     order: list[Side] = ["baseline", "candidate"]
     bench.secret.shuffle(order)
     blocks: dict[Side, Block] = {}
     for side in order:
-        block = bench.block(side, calls[side], verify=verify and side == "candidate")
+        block = bench.block(side, calls, verify=verify and side == "candidate")
         if isinstance(block, Fault):
             return block
         blocks[side] = block

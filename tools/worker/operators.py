@@ -20,7 +20,9 @@ PLUMBING: Final = frozenset({
 _DESCRIBED: Final = ("aten::", "prim::", "prims::", "profiler::")
 """Libraries whose operators are told from plumbing by name, or end in such."""
 _BESIDE: Final = frozenset(
-    name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if not name.startswith(_DESCRIBED)
+    name.partition(".")[0]
+    for name in torch._C._dispatch_get_all_op_names()  # pyright: ignore[reportPrivateUsage]  # torch has no public one
+    if not name.startswith(_DESCRIBED)
 )
 """Operators of torch's other libraries (oneDNN, quantized, …), before a candidate can have added its own."""
 READING: Final = frozenset({"item", "is_nonzero", "_local_scalar_dense"})

@@ -21,6 +21,7 @@ from kernelgate.tools.worker.degenerate import Normalised
 from kernelgate.tools.worker.flops import FlopCount
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.protocol import ALLOCATION_TEXTS
+from kernelgate.tools.worker.reads import BytesRead
 from kernelgate.tools.worker.sizing import Sizes, byte_size, main_dtype
 from kernelgate.tools.worker.structure import Unsupported, call_arguments, leaves, replaced, tensors_in
 from kernelgate.tools.worker.timing import Restorer, nothing, time_calls
@@ -64,7 +65,7 @@ class HeldWorkload:
         self.facts = WorkloadFacts(
             name=workload.name,
             held_out=workload.held_out,
-            bytes_in=self.sizes.inputs_bytes + self.sizes.weights_bytes,
+            bytes_in=self.sizes.read_bytes,
             bytes_out=self.sizes.outputs_bytes,
             flops=self.sizes.flops,
         )
@@ -278,12 +279,16 @@ def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_byte
             weights = byte_size([*module.parameters(), *module.buffers()])
             arguments = inputs.on_device(arguments, device)
             positional, named = call_arguments(arguments)
-            with normalised:
+            given = [*tensors_in(arguments), *module.parameters(), *module.buffers()]
+            with BytesRead(given) as reads, normalised:
                 answer = module(*positional, **named)
     if not any(isinstance(leaf, torch.Tensor | int | float) for _, leaf in leaves(answer)):
         raise TaskError("the reference returns neither a tensor nor a number")
     dtype = main_dtype([*tensors_in(arguments), *module.parameters()])
-    return Sizes(byte_size(arguments), weights, byte_size(answer), counter.total, dtype, normalised.hardly_anything)
+    return Sizes(
+        byte_size(arguments), weights, byte_size(answer), counter.total, reads.total(), dtype,
+        normalised.hardly_anything,
+    )  # fmt: skip
 
 
 def _bound(device: str, more_bytes: int) -> contextlib.AbstractContextManager[None]:

@@ -16,6 +16,8 @@ class Sizes:
     weights_bytes: int
     outputs_bytes: int
     flops: int
+    read_bytes: int
+    """What of inputs and weights forward reads."""
     dtype: torch.dtype = torch.float32
     """Of most of the inputs and weights, among floats."""
     degenerate: bool = False

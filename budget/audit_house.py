@@ -12,6 +12,12 @@ ABOVE: Final = "above_the_hold"
 _CAUSES: Final = get_args(ReleaseReason)
 _SLACK_S: Final = 1.0
 """Server and worker read their clocks at other moments than those at which the rows are stamped."""
+_BESIDE: Final = {
+    "qualifying": "SELECT total(gpu_s) + total(cpu_s) FROM qualifications",
+    "calibrating": "SELECT total(gpu_s) + total(cpu_s) FROM calibrations",
+    "referee": "SELECT total(house_s) FROM results",
+}
+"""What is paid without an event of its own; the rows are bound by the digests of events."""
 _STAMP: Final = "SELECT monotonic_s FROM events WHERE seq = ?"
 _LATEST: Final = "SELECT max(monotonic_s) FROM events WHERE seq BETWEEN ? AND ?"
 
@@ -24,8 +30,10 @@ class HouseAudit:
         self._paid_s: defaultdict[str, float] = defaultdict(float)
 
     def paid_s(self) -> dict[str, float]:
-        """Device seconds by cause."""
-        return {cause: round(seconds, 9) for cause, seconds in sorted(self._paid_s.items())}
+        """Device seconds by cause, those that no event says among them."""
+        beside = {cause: float(self._connection.execute(query).fetchone()[0]) for cause, query in _BESIDE.items()}
+        paid_s = {**self._paid_s, **{cause: seconds for cause, seconds in beside.items() if seconds > 0}}
+        return {cause: round(seconds, 9) for cause, seconds in sorted(paid_s.items())}
 
     def wrong_at(self, overrun: EventRow) -> list[str]:
         """What is wrong with an overrun: behind a release it may be no longer than its hold was open."""

@@ -14,7 +14,7 @@ from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, LIBRARY, CompileReport
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
-from kernelgate.tools.kit.pairing import Pair
+from kernelgate.tools.kit.pairing import Pair, WorkloadTiming
 from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
 from kernelgate.tools.kit.wire import WorkerReply
@@ -227,12 +227,18 @@ def samples_of(facts: TimingFacts) -> tuple[SampleInput, ...]:
             outside_us=block.outside_us,
             verified=block.comparison is not None,
             voided=bool(pair.void),
-            state=_state_of(pair),
+            state=_state_of(pair) | ({} if block.side == "baseline" else _hand_over(timing)),
         )
         for timing, name in zip(facts.timings, public_names(facts.timings), strict=True)
         for index, pair in enumerate((*timing.pairs, *timing.voided))
         for block in (pair.baseline, pair.candidate)
     )
+
+
+def _hand_over(timing: WorkloadTiming) -> dict[str, JsonValue]:
+    """What is added to each of the candidate's outside times before they bound its ratio; empty where nothing is."""
+    hidden_us = timing.prepared.hand_over_us if timing.prepared is not None else 0.0
+    return {"hand_over_us": hidden_us} if hidden_us else {}
 
 
 def _state_of(pair: Pair) -> dict[str, JsonValue]:

@@ -275,9 +275,7 @@ def _why_ambiguous(whole: Bounds, floor: float, outside: Bounds | None) -> str:
         return "own clock only: the referee's clock does not confirm the gain"
     if floor > LOUD:
         return "this device is too noisy to tell: ask again with fresh=true when it has less to do"
-    return (
-        f"at the {LOOK_CONFIDENCE:.1%} that a class takes it is too wide: fresh=true on a quieter device may narrow it"
-    )
+    return f"too wide at the {LOOK_CONFIDENCE:.1%} that a class takes: fresh=true on a quieter device may narrow it"
 
 
 def _confirmed(facts: TimingFacts) -> str:

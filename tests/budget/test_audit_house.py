@@ -32,6 +32,13 @@ def test_what_a_call_took_above_its_hold_is_told(book: Scenario, hold: Admitted)
     assert audit(book.path).house_s == {"above_the_hold": 0.5}
 
 
+def test_what_no_event_says_is_told_too(book: Scenario, hold: Admitted) -> None:
+    result = result_input(Rung.check).model_copy(update={"house_s": 0.25})
+    book.ledger.settle(hold.hold_seq, Amount(calls=1, cpu_s=0.5), result)
+    assert audit(book.path).house_s == {"referee": 0.25}
+    assert "Device seconds that the house paid: 0.250 referee." in rendered(audit(book.path))
+
+
 def test_what_a_lost_owner_used_is_told(book: Scenario, hold: Admitted) -> None:
     used = InUse(job_id=book.job_record.job_id, hold_seq=hold.hold_seq, device_s=0.75)
     book.ledger.heartbeat(OWNER, [used])

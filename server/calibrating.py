@@ -50,6 +50,10 @@ async def noise_floor(services: Services, job: Job, door: Door) -> float:
         log.warning("the noise floor of %s could not be measured: %s", door.task.name, reply.fault or reply.exit.kind)
         return _floor(known) if known is not None else LOUD_FLOOR
     facts = TimingFacts.model_validate_json(canonical_json(reply.facts))
+    if any(timing.voided and timing.bounds(0.95) is None for timing in facts.timings):
+        # Nothing measured is no quiet: a device that is held back says nothing of one that is not.
+        log.warning("the noise floor of %s could not be measured: the device was held back", door.task.name)
+        return _floor(known) if known is not None else LOUD_FLOOR
     floor, tries = floor_of(facts), 1
     if known is not None and not moved(known.facts, now):
         # One loud moment must not stay the floor for good: the quietest of a few is what the device can do.

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple, Protocol
 
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.model import Verdict
+from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.promotion import order_of
 from kernelgate.budget.records import RunRecord
 from kernelgate.tasks.model import ENTRY_FILE, Candidate
@@ -85,6 +85,18 @@ def against_the_best(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
         return ""
     best = min(others, key=order_of)
     return "" if best.candidate_id == _own_id(ledger, run) else as_fast_as(best.candidate_id, mine, best)
+
+
+def times_measured(ledger: Ledger, candidate_id: str, environment_id: str) -> str:
+    """Part of a sentence about a candidate that was timed precisely more than once in an environment; else empty.
+
+    Each measurement is in the book, and the last one stands: who measured until the luckiest came shows here.
+    """
+    results = [r for r in ledger.results(candidate_id) if r.rung is Rung.precise and r.environment_id == environment_id]
+    ratios = [result.ratio for result in results if result.ratio is not None]
+    if len(ratios) < 2:
+        return ""
+    return f"measured {len(ratios)} times here, from {min(ratios):.3f}x to {max(ratios):.3f}x"
 
 
 def _own_id(ledger: Ledger, run: RunRecord) -> str | None:

@@ -88,9 +88,9 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
             against = own_kernel.compared(ledger, run, candidate.candidate_id)
-            header = evidence(
-                run, result, ledger.environment(run.environment_id), ledger.head(), own_kernel.with_caution(against)
-            )
+            told = [f"it is {own_kernel.with_caution(against)}"] if against else []
+            told += filter(None, [own_kernel.times_measured(ledger, candidate.candidate_id, run.environment_id)])
+            header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), told)
         if result.verdict is not Verdict.faster:
             say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")
         text = header + candidate.files[ENTRY_FILE]
@@ -125,16 +125,16 @@ def _why_none(run_id: str, leaders: Sequence[report.LeaderboardRow]) -> str:
 
 
 def evidence(
-    run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head, against_own: str = ""
+    run: RunRecord, result: ResultRecord, environment: dict[str, object], head: Head, told: Sequence[str] = ()
 ) -> str:
-    """Comment lines: what was measured, where, and the head hash that anchors it."""
+    """Comment lines: what was measured, where, and the head hash that anchors it; `told`: what else is to be known."""
     where = ", ".join(f"{name} {value}" for name, value in sorted(environment.items()) if value not in ("", None))
     floor = float(str(result.report.get("floor", 0.0)))
     lines = [
         f"{result.candidate_id} of {run.run_id}, task {run.task_name} (digest {run.task_digest[:12]})",
         f"{result.verdict}: {result.ratio:.4f}x as fast as the baseline",
         f"95 % interval {result.ratio_low:.4f}x to {result.ratio_high:.4f}x, noise floor {floor:.2%}",
-        *([f"it is {against_own}"] if against_own else []),
+        *told,
         "memory that either side frees stays with its process while it is timed: first touches of pages do not count",
         f"worst workload: {worst_workload(result.report)}",
         f"measured {result.created_utc} in environment {run.environment_id}: {where}",

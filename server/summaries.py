@@ -15,6 +15,11 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
     """  # noqa: D205 -- one sentence too long for a line
     said = [last.summary]
     if last.rung is Rung.precise and last.passed:
+        environment_id = door.environment.environment_id
+        repeated = await services.ledger.do(
+            lambda ledger: own_kernel.times_measured(ledger, door.candidate.candidate_id, environment_id)
+        )
+        said += [repeated] if repeated else []
         against = await services.ledger.do(lambda ledger: _comparisons(ledger, door))
         said += [f"it is {other}" for other in against]
         said += [f"intervals between two candidates are {CONSERVATIVE}"] if any("between" in o for o in against) else []

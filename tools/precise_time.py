@@ -219,7 +219,9 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
     silent = any(timing.processes() < facts.processes for timing in facts.timings)
     if not shown or len(shown) < len(ratios) or len(strict) < len(looks) or silent:
         why = said_of(voided) or f"fewer than {LOOKS[0]} pairs fitted into {WORKLOAD_CAP_S:g} s a workload"
-        said = f"{why}: no class can be given" + ("; ask again when the device has cooled down" if voided else "")
+        said = f"{why}: no class can be given" + (
+            "; ask again with fresh when the device has cooled down" if voided else ""
+        )
         return PreciseReport(verdict=Verdict.no_sample_left, summary=said, voided=len(voided))
     outside = [timing.outside_bounds(0.95) for timing in facts.timings]
     clocks = [b for b in outside if b is not None]

@@ -111,7 +111,7 @@ def _classified(facts: TimingFacts) -> QuickReport:
     known = [b for b in bounds if b is not None]
     voided = [pair.void for timing in facts.timings for pair in timing.voided]
     if (not known or len(known) < len(bounds)) and voided:
-        said = f"{said_of(voided)}: no class can be given; ask again when the device has cooled down"
+        said = f"{said_of(voided)}: no class can be given; ask again with fresh when the device has cooled down"
         return QuickReport(verdict=Verdict.no_sample_left, summary=said)
     if not known or len(known) < len(bounds):
         return QuickReport(

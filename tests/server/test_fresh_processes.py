@@ -116,3 +116,15 @@ async def test_a_process_that_reached_the_limit_as_it_ended_is_extended_and_not_
     assert (reply.get("verdict"), len(asked.requests)) == ("faster", 2), reply
     assert reply["cost"]["charged_s"] == pytest.approx(asked.requests[0].cap_s + 0.01 + 0.5)
     assert audit(tmp_path / "ledger.db").ok
+
+
+@pytest.mark.anyio
+async def test_a_device_that_was_held_back_while_its_noise_was_measured_is_not_called_quiet(tmp_path: Path) -> None:
+    def hot(request: WorkerRequest) -> WorkerReply:
+        even = steady("64x256", gain=1.0)
+        voided = tuple(pair.model_copy(update={"void": "the device was too hot"}) for pair in even.pairs)
+        return timed(request, even.model_copy(update={"pairs": (), "voided": voided}))
+
+    reply = await precise(tmp_path, InTurn(gains(1.5)), known_good=hot)
+    assert reply["verdict"] != "faster", reply["summary"]
+    assert not rows(tmp_path, "SELECT * FROM calibrations WHERE kind = 'noise_floor'"), "the next one measures it"

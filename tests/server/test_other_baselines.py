@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from going_well import Answer, as_fast, steady, timed, worker
 from live_server import forward
 from mcp import Client
@@ -115,6 +116,36 @@ async def test_a_fault_of_ours_is_no_finding_and_the_next_candidate_tries_again(
     said = await summaries(tmp_path, timings, "compile", candidates=2)
     assert all("it is not compared with torch.compile (it was not timed)" in summary for summary in said)
     assert timings.dressed == 2
+
+
+@pytest.mark.anyio
+async def test_a_device_that_was_held_back_meanwhile_is_no_finding_either(tmp_path: Path) -> None:
+    def held_back(request: WorkerRequest) -> WorkerReply:
+        only = steady("only")
+        hot = tuple(pair.model_copy(update={"void": "the device was too hot"}) for pair in only.pairs)
+        return timed(request, only.model_copy(update={"pairs": (), "voided": hot}))
+
+    timings = Timings(held_back)
+    said = await summaries(tmp_path, timings, "compile", candidates=2)
+    assert all("it is not compared with torch.compile (it was not timed)" in summary for summary in said)
+    assert timings.dressed == 2
+
+
+def test_a_dress_works_whatever_a_reference_calls_its_own_and_compiles_each_workload_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reference = TASK.replace("import torch\n", "import torch\nimport math as _torch\n_pytree = 2.0\n").replace(
+        "x * self.scale", "x * _torch.sqrt(_pytree)"
+    )
+    made: dict[str, Any] = {}
+    exec(reference + DRESSES["compile"], made)
+    asked: list[str] = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: asked.append("reset"))
+    monkeypatch.setattr(torch, "compile", lambda forward: asked.append("compile") or forward)
+    for rows in (2, 3):
+        x = torch.rand(rows, 8)
+        assert torch.equal(made["ModelNew"]()(x), torch.softmax(x * 2**0.5, dim=-1))
+    assert asked == ["reset", "compile"] * 2
 
 
 @pytest.mark.long

@@ -96,3 +96,30 @@ def test_the_interval_over_the_own_kernel_reaches_from_the_worst_to_the_best_cas
         return Scored(candidate_id="c1", ratio=ratio, low=low, high=high, verdict=Verdict.faster, seq=1)
 
     assert gain(scored(3.0, 2.8, 3.2), scored(2.0, 1.6, 2.5)) == pytest.approx((1.5, 2.8 / 2.5, 3.2 / 1.6))
+
+
+@pytest.mark.anyio
+async def test_who_measures_again_and_again_is_told_all_that_came_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_with_own_kernel(tmp_path)
+    (tmp_path / "mine/op/task.toml").write_text('[[workload]]\nname = "one"\n[workload.set]\nSIZE = 8\n')
+    gains = iter((2.0, 4.0))
+    answers = {"qualify": qualified, "compile": built, "check_correctness": correct}
+
+    def answer(request: WorkerRequest) -> WorkerReply:
+        if request.procedure in answers:
+            return answers[request.procedure](request)
+        ours = KNOWN_GOOD in request.files.get("candidate.py", "")
+        again = request.procedure == "precise_time" and not ours
+        return timed(request, steady("one", gain=1.0 if ours else next(gains) if again else 2.0))
+
+    async with Client(build(lambda: open_services(settings, runners={"cpu": FakeRunner(answer)}))) as client:
+        await client.call_tool("start_run", {"task": "op", "rule": "flat"})
+        assert "times here" not in await precise_summary(client, "lucky")
+        again = await client.call_tool("precise_time", {"candidate_id": "c1", "fresh": True})
+    assert re.search(
+        r"; measured 2 times here, from (1\.9|2\.0)\d+x to (3\.9|4\.0)\d+x", again.structured_content["summary"]
+    )
+    assert write_best(settings, "r1", None) == 0
+    assert "\n# measured 2 times here, from " in capsys.readouterr().out

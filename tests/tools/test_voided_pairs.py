@@ -98,7 +98,7 @@ def test_a_device_that_is_always_held_back_gives_no_number() -> None:
         report: Any = tool.judge(facts, FINISHED, plan)
         assert (report.verdict, report.ratio) == (Verdict.no_sample_left, None)
         assert "24 pairs do not count" in report.summary
-        assert "ask again when the device has cooled down" in report.summary
+        assert "ask again with fresh when the device has cooled down" in report.summary
         assert len(facts.timings[0].voided) == pairing.MOST_VOIDED
 
 

@@ -19,11 +19,8 @@ PLUMBING: Final = frozenset({
 """Memory, views of it and copies: what every candidate needs around kernels of its own. Views are told by torch."""
 _DESCRIBED: Final = ("aten::", "prim::", "prims::", "profiler::")
 """Libraries whose operators are told from plumbing by name, or end in such."""
-_BESIDE: Final = frozenset(
-    name.partition(".")[0]
-    for name in torch._C._dispatch_get_all_op_names()  # pyright: ignore[reportPrivateUsage]  # torch has no public one
-    if not name.startswith(_DESCRIBED)
-)
+_ALL: Final = torch._C._dispatch_get_all_op_names()  # pyright: ignore[reportPrivateUsage]  # torch tells it nowhere else
+_BESIDE: Final = frozenset(name.partition(".")[0] for name in _ALL if not name.startswith(_DESCRIBED))
 """Operators of torch's other libraries (oneDNN, quantized, …), before a candidate can have added its own."""
 READING: Final = frozenset({"item", "is_nonzero", "_local_scalar_dense"})
 """A copy of one number to the host."""

@@ -47,7 +47,7 @@ async def test_after_space_was_freed_the_same_call_is_answered_and_no_hold_is_le
         with pytest.MonkeyPatch.context() as disk:
             fill(disk, *full)
             if "release" in full:
-                disk.setattr("kernelgate.server.gate.measure", failing)
+                disk.setattr("kernelgate.server.tries.measure", failing)
             refused = await client.call_tool("compile", ARGUMENTS)
             assert refused.is_error
             assert "the disk is full" in refused.content[0].text

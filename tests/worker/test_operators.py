@@ -26,6 +26,15 @@ def test_an_operator_of_another_of_torchs_libraries_is_one_of_torchs() -> None:
         assert names == ("mkldnn::_linear_pointwise",)
 
 
+def test_what_torch_compiled_is_torchs() -> None:
+    # As torch writes it around such code, whatever it was compiled to.
+    def forward() -> None:
+        with torch.autograd.profiler.record_function("Torch-Compiled Region: 0/0"):
+            pass
+
+    assert seen(forward)[1] == ("compile",)
+
+
 def test_an_operator_of_the_candidates_own_is_none_of_torchs() -> None:
     library = torch.library.Library("of_a_candidate", "FRAGMENT")
     library.define("double(Tensor x) -> Tensor")

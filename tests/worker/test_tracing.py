@@ -200,6 +200,7 @@ def test_a_torch_candidate_is_traced_on_the_workloads_of_its_device(host: Compil
         "return x if x.sum() > 0 else -x",
         "return torch.nn.Linear(96, 96).half()(x.half()).float()",
         "return torch.compile(lambda t: t * 2)(x)",
+        "return x * __import__('ctypes').c_float.from_address(x.data_ptr()).value",
     ],
 )
 def test_what_fake_tensors_cannot_do_is_not_held_against_a_torch_candidate(host: CompileHost, body: str) -> None:

@@ -213,6 +213,10 @@ def allow_fake_cuda_tensors() -> None:
     ensure()
 
 
+class NoAddress(Exception):
+    """An address was asked for, as code outside of torch needs it."""
+
+
 class NoDeviceFakeMode(fake_tensor.FakeTensorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Fake tensors that never touch a device, whatever `torch.cuda.is_available` was made to say."""
 
@@ -239,6 +243,8 @@ def tracing_mode(*, cuda: bool) -> Generator[None]:
             stack.enter_context(replaced(torch.cuda, "is_available", _always(value=True)))
             stack.enter_context(replaced(torch.cuda, "device_count", _always(1)))
             stack.enter_context(replaced(fake_tensor, "init_gpu_context", _always(None)))
+        else:  # its kernels are none that a trace knows: what it does with an address of nothing ends its process
+            stack.enter_context(replaced(fake_tensor.FakeTensor, "data_ptr", _no_address))
         stack.enter_context(replaced(torch, "compile", _not_compiled))
         stack.enter_context(replaced(torch.nn.Module, "_apply", _apply_by_replacement))
         for name in dir(torch.nn.init):
@@ -257,6 +263,10 @@ def fake_addresses() -> Generator[None]:
     """Give fake tensors distinct addresses, aligned as those of real ones would be: compilers specialise on that."""
     with replaced(fake_tensor.FakeTensor, "data_ptr", _address):
         yield
+
+
+def _no_address(tensor: torch.Tensor) -> int:
+    raise NoAddress(f"the address of a tensor of shape {tuple(tensor.shape)}, which has no memory in a trace")
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -24,6 +24,7 @@ _BESIDE: Final = frozenset(name.partition(".")[0] for name in _ALL if not name.s
 """Operators of torch's other libraries (oneDNN, quantized, …), before a candidate can have added its own."""
 READING: Final = frozenset({"item", "is_nonzero", "_local_scalar_dense"})
 """A copy of one number to the host."""
+_COMPILED: Final = "Torch-Compiled Region"
 MOST_NAMES: Final = 40
 MOST_CHARS: Final = 80
 
@@ -74,6 +75,8 @@ class Below:
             for key in keys
             if key in _BESIDE or (key.startswith("aten::") and _computes(key.removeprefix("aten::")))
         ]
+        if any(key.startswith(_COMPILED) for key in keys):
+            found.insert(0, "compile")  # its code is torch's, though no operator is called
         return tuple(name[:MOST_CHARS] for name in found)[:MOST_NAMES]
 
 

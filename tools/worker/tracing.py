@@ -17,13 +17,13 @@ from pydantic import JsonValue
 from torch._subclasses import fake_tensor
 
 from kernelgate.tools.worker import protocol
-from kernelgate.tools.worker.fake_cuda import UnsupportedTorch, tracing_mode
+from kernelgate.tools.worker.fake_cuda import NoAddress, UnsupportedTorch, tracing_mode
 from kernelgate.tools.worker.operators import OperatorRecord
 from kernelgate.tools.worker.structure import call_arguments
 from kernelgate.tools.worker.triton_trace import LaunchTrace, kernel_line
 
 ENTRY_CLASS: Final = "ModelNew"
-NEEDS_VALUES: Final = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+NEEDS_VALUES: Final = (NoAddress, fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
 UNSUPPORTED: Final = (
     UnsupportedTorch,
     fake_tensor.UnsupportedFakeTensorException,

@@ -1,5 +1,6 @@
 """What the house paid for what no agent was charged: seconds by cause, and whether there was time for them."""
 
+import math
 import sqlite3
 from collections import defaultdict
 from typing import Final, get_args
@@ -31,9 +32,17 @@ class HouseAudit:
 
     def paid_s(self) -> dict[str, float]:
         """Device seconds by cause, those that no event says among them."""
-        beside = {cause: float(self._connection.execute(query).fetchone()[0]) for cause, query in _BESIDE.items()}
+        beside = {cause: self._sum_s(query) for cause, query in _BESIDE.items()}
         paid_s = {**self._paid_s, **{cause: seconds for cause, seconds in beside.items() if seconds > 0}}
         return {cause: round(seconds, 9) for cause, seconds in sorted(paid_s.items())}
+
+    def _sum_s(self, query: str) -> float:
+        """0 where a table is gone or a cell is no amount: those are findings by themselves."""
+        try:
+            seconds = float(self._connection.execute(query).fetchone()[0])
+        except sqlite3.Error:
+            return 0.0
+        return seconds if math.isfinite(seconds) else 0.0
 
     def wrong_at(self, overrun: EventRow) -> list[str]:
         """What is wrong with an overrun: behind a release it may be no longer than its hold was open."""

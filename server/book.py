@@ -15,6 +15,7 @@ from kernelgate.budget.records import ArtifactRecord, CandidateRecord, JobRecord
 from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.calibrated import AA_KIND
+from kernelgate.server.calibrating import floor_told
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.kinship import structures
@@ -177,7 +178,7 @@ class ServerBook:
                 budget=purse.granted, remaining=remaining_of(ledger.spendable(run_id)),
                 prices_s={rung.value: seconds for rung, seconds in prices_s.items()},
                 spent_s=spent_per_rung(ledger, run_id),
-                noise_floor=float(str(calibration.facts["floor"])) if calibration else None,
+                noise_floor=floor_told(calibration, run.device_kind),
                 incumbent=incumbent.candidate_id if incumbent else None,
                 incumbent_ratio=incumbent.ratio if incumbent else None,
                 open=run.closed is None,

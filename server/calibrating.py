@@ -17,10 +17,11 @@ from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import against_itself
 from kernelgate.server.services import Door, Services
 from kernelgate.server.work import Job
-from kernelgate.tasks.model import canonical_json
+from kernelgate.tasks.model import DeviceKind, canonical_json
+from kernelgate.tools.kit.pairing import margin_of
 from kernelgate.tools.kit.statistics import Bounds
 from kernelgate.tools.kit.timing_report import TimingFacts
-from kernelgate.tools.precise_time import LIMIT_S, PrecisePlan
+from kernelgate.tools.precise_time import LEAST_FLOOR, LIMIT_S, PrecisePlan
 from kernelgate.tools.precise_time import noise_floor as floor_of
 
 log = logging.getLogger("kernelgate")
@@ -71,6 +72,11 @@ async def noise_floor(services: Services, job: Job, door: Door) -> float:
 
     await services.ledger.do(keeping)
     return floor
+
+
+def floor_told(known: CalibrationRecord | None, device: DeviceKind) -> float | None:
+    """What a gain is held against: what was measured, and at least what two processes of a device differ by."""
+    return None if known is None else max(_floor(known), margin_of(device), LEAST_FLOOR)
 
 
 def holds(kept: Json, now: Json | None) -> bool:

@@ -16,9 +16,9 @@ from kernelgate.budget.model import Scored
 from kernelgate.budget.records import CalibrationRecord
 from kernelgate.server.calibrated import BASELINE_KIND
 from kernelgate.server.calibrating import CLOCKS, moved
+from kernelgate.server.comparisons import as_fast_as
 from kernelgate.server.environment import device_amount
 from kernelgate.server.measure import timed_on_the_house
-from kernelgate.server.own_kernel import as_fast_as
 from kernelgate.server.services import Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import ENTRY_FILE, Baseline, Frozen, canonical_json

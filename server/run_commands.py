@@ -11,7 +11,7 @@ from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookR
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LOCAL, Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
-from kernelgate.server import own_kernel
+from kernelgate.server import comparisons
 from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
@@ -53,8 +53,10 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
             if leaders and not any(row.precise_verdict == Verdict.faster for row in leaders):
                 console.print("None of them is proven faster than the baseline.")
             incumbent = ledger.incumbent(run_id)
-            if incumbent is not None and (against := own_kernel.compared(ledger, run, incumbent.candidate_id)):
-                console.print(f"The best, {incumbent.candidate_id}, is {own_kernel.with_caution(against)}.")
+            if incumbent is not None and (
+                against := comparisons.against_own_kernel(ledger, run, incumbent.candidate_id)
+            ):
+                console.print(f"The best, {incumbent.candidate_id}, is {comparisons.with_caution(against)}.")
             records = ledger.candidates(run_id, order="oldest", limit=1000)
             spent_s = report.spent_per_candidate(ledger, run_id)
             console.print(
@@ -87,9 +89,9 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
             candidate = ledger.candidate(incumbent.candidate_id)
             result = ledger.latest_result(candidate.candidate_id, Rung.precise, run.environment_id)
             assert result is not None, "an incumbent has a precise result"
-            against = own_kernel.compared(ledger, run, candidate.candidate_id)
-            told = [f"it is {own_kernel.with_caution(against)}"] if against else []
-            told += filter(None, [own_kernel.times_measured(ledger, candidate.candidate_id, run.environment_id)])
+            against = comparisons.against_own_kernel(ledger, run, candidate.candidate_id)
+            told = [f"it is {comparisons.with_caution(against)}"] if against else []
+            told += filter(None, [comparisons.times_measured(ledger, candidate.candidate_id, run.environment_id)])
             header = evidence(run, result, ledger.environment(run.environment_id), ledger.head(), told)
         if result.verdict is not Verdict.faster:
             say(f"{candidate.candidate_id} is the best of {run_id}, but it is {result.verdict}, not faster")

@@ -2,9 +2,9 @@
 
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Rung
-from kernelgate.server import other_baselines, own_kernel
+from kernelgate.server import comparisons, other_baselines
+from kernelgate.server.comparisons import CONSERVATIVE
 from kernelgate.server.kinship import is_repeated, near_duplicate
-from kernelgate.server.own_kernel import CONSERVATIVE
 from kernelgate.server.passages import Passage, with_company
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 
@@ -17,7 +17,7 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
     if last.rung is Rung.precise and last.passed:
         environment_id = door.environment.environment_id
         repeated = await services.ledger.do(
-            lambda ledger: own_kernel.times_measured(ledger, door.candidate.candidate_id, environment_id)
+            lambda ledger: comparisons.times_measured(ledger, door.candidate.candidate_id, environment_id)
         )
         said += [repeated] if repeated else []
         against = await services.ledger.do(lambda ledger: _comparisons(ledger, door))
@@ -31,6 +31,6 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
 
 
 def _comparisons(ledger: Ledger, door: Door) -> list[str]:
-    own = own_kernel.compared(ledger, door.run, door.candidate.candidate_id)
-    best = own_kernel.against_the_best(ledger, door.run, door.candidate.candidate_id)
+    own = comparisons.against_own_kernel(ledger, door.run, door.candidate.candidate_id)
+    best = comparisons.against_the_best(ledger, door.run, door.candidate.candidate_id)
     return [said for said in (own, best, *other_baselines.compared(ledger, door)) if said]

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from kernelgate.budget.model import Budget, RunId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import hidden
-from kernelgate.tools.kit.book import Book, Resumed, RunView, RunWish, ToolMistake
+from kernelgate.tools.kit.book import Book, CandidateRow, Resumed, RunView, RunWish, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
 
@@ -68,7 +68,7 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
     )
     shapes = hidden.counted(await book.task(args.task), "cpu" if run.device == "cpu" else "cuda")
     own = await book.candidates(run.run_id)
-    first = f" Your own kernel is {own[0].candidate_id}: {own[0].verdict or 'not judged'}." if own else ""
+    first = f" Your own kernel is {_told(own[0])}." if own else ""
     return RunStarted(
         summary=(
             f"{run.run_id} on {run.task}, device {run.device} with {shapes}, rule {run.rule}: "
@@ -79,6 +79,11 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
         next_steps=await book.next_steps(run.run_id, None),
         ledger_head=await book.head(),
     )
+
+
+def _told(own: CandidateRow) -> str:
+    ratio = "" if own.ratio is None else f", {own.ratio:.3f}x ({own.low:.3f}x to {own.high:.3f}x) by {own.ratio_rung}"
+    return f"{own.candidate_id}: {own.verdict or 'not judged'}{ratio}"
 
 
 async def _resumed(book: Book, args: StartRunArgs, run_id: RunId) -> RunStarted:

@@ -1,6 +1,7 @@
 """Hidden shapes stay hidden: whatever a candidate does with what it saw, nothing that is handed out or kept says it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ async def test_what_a_candidate_made_of_a_hidden_shape_is_neither_told_nor_kept(
     everything = said + kept(tmp_path) + capsys.readouterr().out
     assert SEEN not in everything
     assert "tail_cpu" not in said
-    assert "77" not in reply["summary"]
+    assert not re.search(r"\b77\b", reply["summary"])
     assert "printed at quick" in everything, "what it printed where only public shapes ran is still there"
     assert audit(tmp_path / "ledger.db").ok
 

@@ -11,8 +11,8 @@ from mcp import Client
 
 from kernelgate.budget.model import Scored, Verdict
 from kernelgate.server.app import build
+from kernelgate.server.comparisons import gain
 from kernelgate.server.measure import KNOWN_GOOD
-from kernelgate.server.own_kernel import gain
 from kernelgate.server.run_commands import show_runs, write_best
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings

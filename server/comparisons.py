@@ -57,7 +57,7 @@ def with_caution(said: str) -> str:
     return f"{said} ({CONSERVATIVE})" if " between " in said else said
 
 
-def compared(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
+def against_own_kernel(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
     """What a precisely timed candidate of a run is against the user's own kernel, behind its id and `is`.
 
     Empty where the task names no kernel, or where one of the two has no precise ratio in the run's environment.
@@ -74,7 +74,7 @@ def compared(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
 
 
 def against_the_best(ledger: Ledger, run: RunRecord, candidate_id: str) -> str:
-    """What it is against the fastest other candidate that is proven faster than the baseline; as `compared`.
+    """What it is against the fastest other candidate that is proven faster than the baseline; as `against_own_kernel`.
 
     Empty where there is none, or where that is the user's own kernel.
     """

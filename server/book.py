@@ -45,10 +45,10 @@ from kernelgate.tools.kit.parents import parents
 
 OWN_KERNEL: Final = "the kernel that the task starts from"
 POLL_S: Final = 0.25
+"""How often a job of another server process is looked at."""
 AFTER_ITS_END: Final = "the job is lost then, and asking again starts it anew"
 SILENT_S: Final = 90.0
 """Three times the longest pause between two heartbeats: a server that was silent for so long may hang."""
-"""How often a job of another server process is looked at."""
 MOST_TOLD: Final = 10
 """Lost jobs that are named to who goes on with a run; the rest is counted."""
 

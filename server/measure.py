@@ -13,7 +13,7 @@ from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
 from kernelgate.server.neighbours import Watch
-from kernelgate.server.passages import lends_hidden
+from kernelgate.server.passages import facts_in, lends_hidden
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
@@ -215,7 +215,7 @@ async def judged(services: Services, task: Task, device: DeviceRef, files: dict[
     )
     if reply.fault:
         raise ToolMistake(f"{tool.name} could not run: {reply.fault}")
-    facts = None if reply.facts is None else tool.facts.model_validate_json(canonical_json(reply.facts))
+    facts = None if reply.facts is None else facts_in(tool, reply)
     report: RungReport = tool.judge(facts, reply.exit, plan)
     return report
 

@@ -15,12 +15,8 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
     """  # noqa: D205 -- one sentence too long for a line
     said = [last.summary]
     if last.rung is Rung.precise and last.passed:
-        environment_id = door.environment.environment_id
-        repeated = await services.ledger.do(
-            lambda ledger: comparisons.times_measured(ledger, door.candidate.candidate_id, environment_id)
-        )
+        repeated, against = await services.ledger.do(lambda ledger: _beside_it(ledger, door))
         said += [repeated] if repeated else []
-        against = await services.ledger.do(lambda ledger: _comparisons(ledger, door))
         said += [f"it is {other}" for other in against]
         said += [f"intervals between two candidates are {CONSERVATIVE}"] if any("between" in o for o in against) else []
     if tool.rung is Rung.compile and await services.ledger.do(lambda ledger: is_repeated(ledger, door.candidate)):
@@ -30,7 +26,10 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
     return with_company("; ".join(said), last.company)
 
 
-def _comparisons(ledger: Ledger, door: Door) -> list[str]:
-    own = comparisons.against_own_kernel(ledger, door.run, door.candidate.candidate_id)
-    best = comparisons.against_the_best(ledger, door.run, door.candidate.candidate_id)
-    return [said for said in (own, best, *other_baselines.compared(ledger, door)) if said]
+def _beside_it(ledger: Ledger, door: Door) -> tuple[str, list[str]]:
+    """Of a candidate that was timed precisely: how often it was, and what it is against others."""
+    candidate_id = door.candidate.candidate_id
+    repeated = comparisons.times_measured(ledger, candidate_id, door.environment.environment_id)
+    own = comparisons.against_own_kernel(ledger, door.run, candidate_id)
+    best = comparisons.against_the_best(ledger, door.run, candidate_id)
+    return repeated, [said for said in (own, best, *other_baselines.compared(ledger, door)) if said]

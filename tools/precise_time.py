@@ -33,7 +33,7 @@ from kernelgate.tools.kit.timing_report import (
     unseen_work,
     with_process,
 )  # fmt: skip
-from kernelgate.tools.kit.voiding import said_of
+from kernelgate.tools.kit.voiding import none_left, said_of
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 90.0
@@ -215,13 +215,11 @@ def _classified(facts: TimingFacts, plan: PrecisePlan) -> PreciseReport:
     shown = [ratio for ratio in ratios if ratio is not None]
     looks = [timing.bounds(LOOK_CONFIDENCE) for timing in facts.timings]
     strict = [b for b in looks if b is not None]
-    voided = [pair.void for timing in facts.timings for pair in timing.voided]
+    voided = facts.voided()
     silent = any(timing.processes() < facts.processes for timing in facts.timings)
     if not shown or len(shown) < len(ratios) or len(strict) < len(looks) or silent:
-        why = said_of(voided) or f"fewer than {LOOKS[0]} pairs fitted into {WORKLOAD_CAP_S:g} s a workload"
-        said = f"{why}: no class can be given" + (
-            "; ask again with fresh when the device has cooled down" if voided else ""
-        )
+        said = f"fewer than {LOOKS[0]} pairs fitted into {WORKLOAD_CAP_S:g} s a workload: no class can be given"
+        said = none_left(voided) if voided else said
         return PreciseReport(verdict=Verdict.no_sample_left, summary=said, voided=len(voided))
     outside = [timing.outside_bounds(0.95) for timing in facts.timings]
     clocks = [b for b in outside if b is not None]

@@ -24,7 +24,7 @@ from kernelgate.tools.kit.timing_report import (
     stolen,
     unseen_work,
 )  # fmt: skip
-from kernelgate.tools.kit.voiding import said_of
+from kernelgate.tools.kit.voiding import none_left, said_of
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 20.0
@@ -109,10 +109,9 @@ def _classified(facts: TimingFacts) -> QuickReport:
     ratios = [ratio_of(timing, name, facts.ceilings) for timing, name in zip(facts.timings, names, strict=True)]
     bounds = [timing.bounds(CONFIDENCE) for timing in facts.timings]
     known = [b for b in bounds if b is not None]
-    voided = [pair.void for timing in facts.timings for pair in timing.voided]
+    voided = facts.voided()
     if (not known or len(known) < len(bounds)) and voided:
-        said = f"{said_of(voided)}: no class can be given; ask again with fresh when the device has cooled down"
-        return QuickReport(verdict=Verdict.no_sample_left, summary=said)
+        return QuickReport(verdict=Verdict.no_sample_left, summary=none_left(voided))
     if not known or len(known) < len(bounds):
         return QuickReport(
             verdict=Verdict.timed_out, code="HANG",

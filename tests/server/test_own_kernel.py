@@ -43,6 +43,12 @@ def settings_with_own_kernel(folder: Path) -> Settings:
     return Settings(data_dir=folder / "data", task_dirs=(folder / "mine",), device="cpu")
 
 
+def settings_without_own_kernel(folder: Path) -> Settings:
+    settings = settings_with_own_kernel(folder)
+    (folder / "mine/op/task.toml").write_text('[[workload]]\nname = "one"\n[workload.set]\nSIZE = 8\n')
+    return settings
+
+
 async def precise_summary(client: Client, word: str) -> str:
     arguments = {"run_id": "r1", "source": forward(f"return x  # {word}"), "up_to": "precise_time"}
     return str((await client.call_tool("compile", arguments)).structured_content["summary"])
@@ -70,8 +76,7 @@ async def test_a_candidate_is_told_how_much_faster_it_is_than_the_users_own_kern
 
 @pytest.mark.anyio
 async def test_where_no_kernel_is_named_nothing_is_said_about_one(tmp_path: Path) -> None:
-    settings = settings_with_own_kernel(tmp_path)
-    (tmp_path / "mine/op/task.toml").write_text('[[workload]]\nname = "one"\n[workload.set]\nSIZE = 8\n')
+    settings = settings_without_own_kernel(tmp_path)
     async with Client(build(lambda: open_services(settings, runners={"cpu": runner()}))) as client:
         await client.call_tool("start_run", {"task": "op", "rule": "flat"})
         assert "own kernel" not in await precise_summary(client, "better")
@@ -79,8 +84,7 @@ async def test_where_no_kernel_is_named_nothing_is_said_about_one(tmp_path: Path
 
 @pytest.mark.anyio
 async def test_a_candidate_is_told_against_the_best_that_was_proven_before_it(tmp_path: Path) -> None:
-    settings = settings_with_own_kernel(tmp_path)
-    (tmp_path / "mine/op/task.toml").write_text('[[workload]]\nname = "one"\n[workload.set]\nSIZE = 8\n')
+    settings = settings_without_own_kernel(tmp_path)
     async with Client(build(lambda: open_services(settings, runners={"cpu": runner()}))) as client:
         await client.call_tool("start_run", {"task": "op", "rule": "flat"})
         first, second = await precise_summary(client, "worse"), await precise_summary(client, "better")
@@ -102,8 +106,7 @@ def test_the_interval_over_the_own_kernel_reaches_from_the_worst_to_the_best_cas
 async def test_who_measures_again_and_again_is_told_all_that_came_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = settings_with_own_kernel(tmp_path)
-    (tmp_path / "mine/op/task.toml").write_text('[[workload]]\nname = "one"\n[workload.set]\nSIZE = 8\n')
+    settings = settings_without_own_kernel(tmp_path)
     gains = iter((2.0, 4.0))
     answers = {"qualify": qualified, "compile": built, "check_correctness": correct}
 

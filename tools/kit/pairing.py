@@ -137,10 +137,7 @@ def margin_of(device: DeviceKind) -> float:
 
 def prepare(bench: Bench, workload: WorkloadFacts) -> WorkloadTiming:
     """Ready a workload for pairs."""
-    prepared = bench.prepare(workload.name, POOL_ENTRIES)
-    if isinstance(prepared, Fault):
-        return WorkloadTiming(workload=workload, fault=prepared)
-    return WorkloadTiming(workload=workload, prepared=prepared)
+    return placed_anew(bench, WorkloadTiming(workload=workload))
 
 
 def placed_anew(bench: Bench, timing: WorkloadTiming) -> WorkloadTiming:

@@ -49,6 +49,10 @@ class TimingFacts(Frozen):
     processes: int = Field(default=1, ge=1)
     """Fresh processes of the candidate that were asked, whether each gave pairs or not."""
 
+    def voided(self) -> list[str]:
+        """Why pairs do not count, one for each of those."""
+        return [pair.void for timing in self.timings for pair in timing.voided]
+
 
 def with_process(facts: TimingFacts, further: TimingFacts) -> TimingFacts:
     """Measurements with those of one more fresh process behind them; what failed there failed."""

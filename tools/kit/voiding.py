@@ -48,3 +48,8 @@ def said_of(voided: Sequence[str]) -> str:
         return ""
     each = ", ".join(f"{voided.count(why)} because {why}" for why in dict.fromkeys(voided))
     return f"{len(voided)} pairs do not count: {each}"
+
+
+def none_left(voided: Sequence[str]) -> str:
+    """The sentence where so many pairs do not count that the others give no class."""
+    return f"{said_of(voided)}: no class can be given; ask again with fresh when the device has cooled down"

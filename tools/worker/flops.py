@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,6 +26,17 @@ with _without_triton():
     from torch.utils.flop_counter import flop_registry
 
 
+ModeT = TypeVar("ModeT", bound=type[TorchDispatchMode])
+
+
+def uncompiled(mode: ModeT) -> ModeT:
+    """Torch wraps a mode's method so that its first call imports the compiler; nothing here is ever compiled."""
+    wrapped: Any = vars(mode)["__torch_dispatch__"]
+    setattr(mode, "__torch_dispatch__", inspect.unwrap(wrapped))  # noqa: B010  mypy knows it as a method
+    return mode
+
+
+@uncompiled
 class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """While active, adds up matrix products, convolutions and attention in `total`.
 
@@ -50,7 +61,3 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
         if formula is not None:
             self.total += int(formula(*args, **(kwargs or {}), out_val=result))
         return result
-
-
-# Torch wraps the method so that its first call imports the compiler; nothing here is ever compiled.
-setattr(FlopCount, "__torch_dispatch__", inspect.unwrap(FlopCount.__torch_dispatch__))  # noqa: B010  mypy knows it as a method

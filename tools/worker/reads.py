@@ -1,12 +1,13 @@
 """Counts the bytes of some tensors that a reference's forward reads: of a table that is looked up what is fetched."""
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from kernelgate.tools.worker.flops import uncompiled
 
 FETCHING: Final = frozenset({
     "embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", "gather", "index", "index_select",
@@ -15,6 +16,7 @@ FETCHING: Final = frozenset({
 """Operators that read of their first tensor as much as they give back."""
 
 
+@uncompiled
 class BytesRead(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
     """While active, adds up what operators read of some tensors, of each at most all of it."""
 
@@ -57,7 +59,3 @@ def _storage(tensor: torch.Tensor) -> int:
 
 def _is_tensor(leaf: object) -> bool:
     return isinstance(leaf, torch.Tensor)
-
-
-# Torch wraps the method so that its first call imports the compiler; nothing here is ever compiled.
-setattr(BytesRead, "__torch_dispatch__", inspect.unwrap(BytesRead.__torch_dispatch__))  # noqa: B010  mypy knows it as a method

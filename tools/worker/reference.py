@@ -374,7 +374,7 @@ def _bytes_unmade(task: Task, workload: str, overrides: dict[str, Override], dev
             sizes = _measured(code, task.weight_seed, device, available, available)
     except BaseException:  # noqa: BLE001  the task's own code; its first failure is what is told
         return 0
-    return sizes.inputs_bytes + sizes.outputs_bytes
+    return _lent_bytes(sizes)
 
 
 @contextlib.contextmanager

@@ -107,28 +107,33 @@ def without_places(raw: Any) -> Any:
     return json.loads(re.sub(r"(?<![\w.:/])/(?:[\w.+-]+/)+", "…/", json.dumps(raw, ensure_ascii=False)))
 
 
-def filled(folder: Path, earlier: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What a folder has, its gaps filled from an earlier measurement, and the names of what came from there."""
-    parts = {"kernelbench": "kernelbench", "kernelbench_evaluator": "evaluator", "server_run": "server_run",
-             "two_cards": "two_cards"}  # fmt: skip
+def filled(folder: Path, earlier: dict[str, Any], date_utc: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a folder has, its gaps filled from an earlier measurement, and when what came from there was run."""
+    parts = {"demo": "demo.txt", "kernelbench": "kernelbench.json", "kernelbench_evaluator": "evaluator.json",
+             "server_run": "server_run.json", "two_cards": "two_cards.json"}  # fmt: skip
     raw: dict[str, Any] = {}
     kept: list[str] = []
     for name, file in parts.items():
-        path = folder / f"{file}.json"
-        raw[name] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else earlier[name]
-        kept += [] if path.exists() else [name]
+        path = folder / file
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            raw[name] = text if file.endswith(".txt") else json.loads(text)
+        else:
+            raw[name] = earlier[name]
+            kept.append(name)
     steps = [step for step in earlier["server_run"] if step not in raw["server_run"]]
     raw["server_run"] |= {step: earlier["server_run"][step] for step in steps}
-    return raw, kept + [f"server_run.{step}" for step in steps]
+    kept += [f"server_run.{step}" for step in steps]
+    dates: dict[str, str] = earlier["of_an_earlier_run"]
+    return raw, {name: dates.get(name, date_utc) for name in kept}
 
 
 def main(folder: str) -> None:
     """Read, compute, write."""
     out = FOLDER / "gpu_candidate_cost.json"
     earlier = json.loads(out.read_text(encoding="utf-8"))
-    raw, kept = filled(Path(folder), earlier["raw"])
+    raw, kept = filled(Path(folder), earlier["raw"], earlier["date_utc"])
     host = json.loads(Path(folder, "gpu_host.json").read_text(encoding="utf-8"))
-    demo = Path(folder, "demo.txt").read_text(encoding="utf-8")
     seen = host["environment"]
     driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
     written = MeasurementFile(
@@ -140,10 +145,9 @@ def main(folder: str) -> None:
             torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
         ),
         figures=figures(host, raw["kernelbench"]) | evaluator_figures(raw["kernelbench_evaluator"])
-        | demo_figures(demo) | server_figures(raw["server_run"]),
+        | demo_figures(raw["demo"]) | server_figures(raw["server_run"]),
         raw=without_places({
-            "gpu_host": {k: v for k, v in host.items() if k != "environment"}, "demo": demo, **raw,
-            "of_an_earlier_run": {"date_utc": earlier["date_utc"], "parts": kept},
+            "gpu_host": {k: v for k, v in host.items() if k != "environment"}, **raw, "of_an_earlier_run": kept,
         }),
     )  # fmt: skip
     out.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")

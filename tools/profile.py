@@ -11,7 +11,8 @@ from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import failures
 from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.bench import Bench
-from kernelgate.tools.kit.facts import Ceilings, Fault, Operator, OperatorProfile, WorkloadFacts
+from kernelgate.tools.kit.evidence import Operator, OperatorProfile
+from kernelgate.tools.kit.facts import Ceilings, Fault, WorkloadFacts
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.timing_report import bound_class, bound_us
 from kernelgate.tools.kit.wire import ChildExit

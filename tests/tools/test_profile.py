@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgate.budget.model import Verdict
-from kernelgate.tools.kit.facts import Ceilings, Operator, OperatorProfile, WorkloadFacts
+from kernelgate.tools.kit.evidence import Operator, OperatorProfile
+from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
 from kernelgate.tools.kit.wire import ChildExit
 from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge, plain_name
 

@@ -94,6 +94,31 @@ def test_without_tools_the_numbers_come_from_metadata_and_ptx_and_a_note_says_wh
     assert "registers and spills are unknown" in notes[0]
 
 
+@pytest.mark.parametrize(
+    ("code", "ptx", "atomics", "doubles"),
+    [
+        ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2]", "", True, False),
+        ("ATOMG.E.CAS.STRONG.GPU PT, R6", "", True, False),
+        ("REDUX.SUM UR4, R2", "", False, False),
+        ("DFMA R4, R6, R8", "", False, True),
+        ("F2F.F64.F32 R4, R6", "", False, False),
+        ("", "red.relaxed.gpu.global.add.f32 [ %rd1 + 0 ], %f1;", True, False),
+        ("", "atom.global.gpu.acq_rel.add.u32 %r1, [ %rd1 ], %r2;", True, False),
+        ("", "atom.shared.add.u32 %r1, [ %r2 ], %r3;", False, False),
+        ("", "fma.rn.f64 %fd1, %fd2, %fd3, %fd4;", False, True),
+        ("", "fma.rn.f32 %f1, %f2, %f3, %f4;", False, False),
+    ],
+)
+def test_instructions_tell_of_atomics_and_of_double_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, ptx: str, atomics: bool, doubles: bool
+) -> None:
+    tools = {"nvdisasm": f"echo '  /*0010*/ {code} ;'"} if code else {}
+    put_tools(monkeypatch, tmp_path / "tools", cuobjdump=usage_script(), **tools)
+    put_kernel(tmp_path / "cache", ptx=ptx)
+    (kernel,), _ = read_kernels(tmp_path / "cache")
+    assert (kernel.atomics, kernel.doubles) == (atomics, doubles)
+
+
 def test_an_absent_cache_holds_no_kernels(tmp_path: Path) -> None:
     assert read_kernels(tmp_path / "nowhere").kernels == ()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kernelgate.tasks.model import Distribution, Task
+from kernelgate.tools.kit.evidence import OperatorProfile
 from kernelgate.tools.kit.facts import (
     Block,
     Ceilings,
@@ -12,7 +13,6 @@ from kernelgate.tools.kit.facts import (
     DeviceState,
     Fault,
     Kernel,
-    OperatorProfile,
     Prepared,
     ReferenceFacts,
     Side,

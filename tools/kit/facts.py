@@ -133,27 +133,6 @@ class Block(Frozen):
     """Kernels were compiled, or loaded for the first time, while the calls were timed."""
 
 
-class Operator(Frozen):
-    """One row of a profile."""
-
-    name: str
-    calls: int
-    self_us: float
-    share: float
-
-
-class OperatorProfile(Frozen):
-    """Time by operator over some warm calls. Written by the candidate's process: a description, not evidence."""
-
-    workload: str
-    calls: int
-    call_us: float
-    operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)]
-    """Largest first, at most 20; on a GPU its kernels."""
-    note: str = ""
-    """Why there are none."""
-
-
 class Watched(Frozen):
     """With what one call of forward computed. Told by the candidate's process: a description, not evidence."""
 
@@ -194,6 +173,10 @@ class Kernel(Frozen):
     """The binary has matrix instructions (HMMA, QGMMA, …)."""
     vector_loads: bool
     """The binary has 64- or 128-bit global loads, or bulk copies."""
+    atomics: bool = False
+    """The binary has atomic operations on global memory (ATOM, ATOMG, RED)."""
+    doubles: bool = False
+    """The binary computes in float64 (DADD, DFMA, DMUL)."""
 
 
 class Trace(Frozen):

@@ -8,7 +8,8 @@ from typing import Final
 
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit import facts
-from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, OperatorProfile, Prepared, Side, Watched
+from kernelgate.tools.kit.evidence import OperatorProfile
+from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, Prepared, Side, Watched
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
 from kernelgate.tools.worker.answers import judge_answer, mutated
@@ -231,7 +232,6 @@ class RefereeBench:
         prepared = self.prepare(workload, 1)
         if isinstance(prepared, Fault):
             return prepared
-        # A slow call is often thousands of operators, each an event that the profiler keeps and sorts.
         calls = max(1, min(calls, int(PROFILED_US / max(prepared.candidate_us, 1.0))))
         question = protocol.ProfileCalls(calls=calls, seed=self._secret.getrandbits(31))
         answer = self._ask("profile", question, protocol.Profiled)

@@ -50,11 +50,15 @@ _LIMITED: Final = (
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _TENSOR_CORE = re.compile(rb"\b(?:UTC)?[HIQDBO]?G?MMA\.|\bUTC[A-Z]*MMA\b")
 _VECTOR_LOAD = re.compile(rb"\bLD(?:G|GSTS)\.[A-Z0-9.]*(?:64|128|256)\b|\b(?:UBLKCP|UTMALDG|UTMACCTL)\b")
+_ATOMIC = re.compile(rb"\b(?:ATOMG?|RED)\.[A-Z]|\bUREDG?\b")
+_DOUBLE = re.compile(rb"\bD(?:ADD|FMA|MUL|MMA|SETP)\b")
 _PTX_TENSOR_CORE = re.compile(rb"\b(?:wgmma\.mma_async|mma\.sync|wmma\.mma|tcgen05\.mma)\b")
 _PTX_VECTOR_LOAD = re.compile(
     rb"\bld\.global[a-zA-Z0-9_.:]*\.(?:v[248]\.[a-z]32|v[48]\.[a-z]16|[a-z]64)\b|\bcp\.async\.bulk\b"
     rb"|\bcp\.async\.c[ag]\.shared\.global[a-zA-Z0-9_.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x8|0x10|8|16)\b"
 )
+_PTX_ATOMIC = re.compile(rb"\b(?:atom|red)\.(?:[a-z]+\.)*global\b")
+_PTX_DOUBLE = re.compile(rb"\b(?:add|sub|mul|fma|div|sqrt)\.(?:[a-z]+\.)*f64\b")
 _NAME = re.compile(r"^[A-Za-z_$][A-Za-z0-9_$.]{0,199}$")
 
 
@@ -217,6 +221,8 @@ def _read_kernel(file: Path, tools: Tools) -> Kernel | None:
         warps=facts.num_warps,
         tensor_cores=_has(disassembly, _TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
         vector_loads=_has(disassembly, _VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
+        atomics=_has(disassembly, _ATOMIC, compiled.ptx, _PTX_ATOMIC),
+        doubles=_has(disassembly, _DOUBLE, compiled.ptx, _PTX_DOUBLE),
     )
 
 

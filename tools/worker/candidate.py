@@ -19,7 +19,7 @@ import torch
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
-from kernelgate.tools.kit.facts import Operator
+from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide, profile_calls

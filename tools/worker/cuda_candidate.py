@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelgate.tools.kit.facts import Operator
+from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.cuda_driver import start_cuda

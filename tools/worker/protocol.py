@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen, Precision
-from kernelgate.tools.kit.facts import Operator
+from kernelgate.tools.kit.evidence import Operator
 
 Stage: TypeAlias = Literal["load", "construct", "forward", "block", "profile", "trace"]
 ShortText: TypeAlias = Annotated[str, StringConstraints(max_length=200)]

@@ -1,0 +1,116 @@
+"""What a profile of a candidate saw: its operators or kernels, and the counters of the device. Facts, no advice."""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from kernelgate.budget.model import as_tuple
+from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.facts import Ceilings, Kernel, WorkloadFacts
+
+Counter: TypeAlias = Literal[
+    "active", "busy", "dram_read", "dram_write", "l2", "l1", "issue", "tensor", "fma", "alu", "fp64", "xu", "l2_hits",
+    "l1_sectors", "l1_misses", "shared_wavefronts", "blocks", "warps",
+]  # fmt: skip
+"""`active`: mean over the multiprocessors of the share of the window in which each had work; `busy`: the same of the
+busiest, so the time of a call as no candidate can forge it. `dram_read` to `xu`: share of what the unit could sustain
+over the whole window (`issue`: instructions issued; `fma`, `alu`, `fp64`, `xu`: of that pipe; `xu` does exponentials,
+sines, conversions). `l2_hits`: share of the sectors asked of the L2 that were there. The others per call: `l1_sectors`
+of 32 bytes that multiprocessors read or wrote through L1, `l1_misses` of them that went on to the L2,
+`shared_wavefronts` passes through shared memory, `blocks` that were started; `warps`: mean number of resident warps on
+a multiprocessor while it had work."""
+SECTOR_BYTES: Final = 32
+
+
+class Launch(Frozen):
+    """How a kernel was launched."""
+
+    blocks: int = Field(ge=0)
+    threads: int = Field(ge=0)
+    """Per block."""
+    registers: int = Field(default=0, ge=0)
+    """Per thread."""
+    shared_bytes: int = Field(default=0, ge=0)
+    """Per block, static and dynamic."""
+
+
+class Operator(Frozen):
+    """One row of a profile: an operator of torch on the CPU, a kernel, copy or fill on a GPU."""
+
+    name: str
+    calls: int
+    """Over all profiled calls."""
+    self_us: float
+    """Over all profiled calls."""
+    share: float
+    """Of the time of all rows."""
+    launch: Launch | None = None
+    """Of the first launch of a kernel; None on the CPU and of copies."""
+
+
+class OperatorProfile(Frozen):
+    """Time by operator over some warm calls. Written by the candidate's process: a description, not evidence."""
+
+    workload: str
+    calls: int
+    call_us: float
+    """Of one call: on a GPU from the device's first work to its last, launched ahead, cold cache."""
+    operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)]
+    """Largest first, at most 20."""
+    rows: int = 0
+    """How many different operators there were, those that are not told included."""
+    span_us: float = 0.0
+    """On a GPU: of a call as it comes, from its first kernel's start to its last one's end, mean; 0 if unknown."""
+    busy_us: float = 0.0
+    """Of that, the time in which any kernel, copy or fill ran."""
+    host_us: float = 0.0
+    """The host's time until `forward` returned, mean, without the profiler; 0 if unknown."""
+    waits: float = 0.0
+    """How often a call made the host wait for the device: synchronisations and copies to the host."""
+    note: str = ""
+    """Why there are none."""
+
+
+class DeviceShape(Frozen):
+    """What the GPU is: from its driver."""
+
+    target: str
+    """`sm_90`"""
+    multiprocessors: int
+    cache_bytes: int
+    """L2."""
+    dram_gb_s: float
+    """Of the data sheet: memory clock times the width of the bus; what `dram_read` is a share of."""
+
+
+class Counters(Frozen):
+    """What the device counted while the candidate's calls ran back to back, read by the referee's side."""
+
+    values: dict[Counter, float]
+    """What this device and this version of CUPTI can count, in sets that each fit one pass."""
+    calls: int
+    """In each pass."""
+    call_us: float
+    """Wall clock of a call in the counted window, back to back, without a flush of the cache."""
+    passes: int
+    seconds: float = 0.0
+    """What reading them took."""
+
+    def of(self, name: Counter) -> float | None:
+        """One value; None if it was not counted."""
+        return self.values.get(name)
+
+
+class Evidence(Frozen):
+    """All that a diagnosis is made from."""
+
+    workload: WorkloadFacts
+    profile: OperatorProfile
+    ceilings: Ceilings
+    device: DeviceShape | None = None
+    """None on the CPU."""
+    counters: Counters | None = None
+    kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
+    """The candidate's own, read from their binaries at `compile`."""
+    tensor_cores_serve: bool = False
+    """The task multiplies matrices in types that tensor cores take under its precision policy."""

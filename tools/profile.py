@@ -102,7 +102,7 @@ def measure(bench: Bench, plan: ProfilePlan) -> ProfileFacts:
         return ProfileFacts(fault=fault)
     largest = bench.workloads(held_out=False)[-1]
     bench.progress("profiling", 0, 1)
-    profile = bench.profile(largest.name, plan.calls)
+    profile = bench.profile(largest.name, plan.calls, counters=False)
     if isinstance(profile, Fault):
         return ProfileFacts(workload=largest, fault=profile)
     on_gpu = bench.device.kind == "cuda"

@@ -285,7 +285,7 @@ def test_a_launch_that_the_interpreter_would_not_finish_is_refused(conduct: Any)
 
 
 def test_a_profile_names_operators(conduct: Any) -> None:
-    profile = conduct(task(), HONEST, [["load"], ["profile", "small", 3]])["results"][1]
+    profile = conduct(task(), HONEST, [["load"], ["profile", "small", 3, {"counters": True}]])["results"][1]
     assert any("softmax" in operator["name"] for operator in profile["operators"])
     assert profile["call_us"] > 0
     assert sum(operator["share"] for operator in profile["operators"]) <= 1.001

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.evidence import OperatorProfile
+from kernelgate.tools.kit.evidence import Counted, OperatorProfile
 from kernelgate.tools.kit.facts import (
     Block,
     Ceilings,
@@ -84,8 +84,12 @@ class Bench(Protocol):
         """Seconds of this call that the candidate does not pay for."""
         ...
 
-    def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
-        """Time by operator in the candidate's process."""
+    def profile(self, workload: str, calls: int, *, counters: bool) -> OperatorProfile | Fault:
+        """Time by operator in the candidate's process; with `counters` the device counts while further calls run."""
+        ...
+
+    def counted(self, workload: str) -> Counted:
+        """What was counted in `profile`, and what the device is."""
         ...
 
     def watched(self) -> Watched | Fault:

@@ -60,9 +60,9 @@ class OperatorProfile(Frozen):
     rows: int = 0
     """How many different operators there were, those that are not told included."""
     span_us: float = 0.0
-    """On a GPU: of a call as it comes, from its first kernel's start to its last one's end, mean; 0 if unknown."""
+    """On a GPU: wall clock of a call, calls back to back and the cache not flushed; 0 if unknown."""
     busy_us: float = 0.0
-    """Of that, the time in which any kernel, copy or fill ran."""
+    """Of a call the time in which any kernel, copy or fill ran; the rest of `span_us` are gaps. 0 if unknown."""
     host_us: float = 0.0
     """The host's time until `forward` returned, mean, without the profiler; 0 if unknown."""
     waits: float = 0.0
@@ -87,18 +87,26 @@ class Counters(Frozen):
     """What the device counted while the candidate's calls ran back to back, read by the referee's side."""
 
     values: dict[Counter, float]
-    """What this device and this version of CUPTI can count, in sets that each fit one pass."""
+    """Of those that findings need, in their order, as many as this device counts in one pass."""
     calls: int
-    """In each pass."""
     call_us: float
     """Wall clock of a call in the counted window, back to back, without a flush of the cache."""
-    passes: int
     seconds: float = 0.0
-    """What reading them took."""
+    """From the start of the process that reads them to their values; most of it beside other work."""
 
     def of(self, name: Counter) -> float | None:
         """One value; None if it was not counted."""
         return self.values.get(name)
+
+
+class Counted(Frozen):
+    """What the referee knows beside the candidate's own profile."""
+
+    device: DeviceShape | None = None
+    counters: Counters | None = None
+    missing: str = ""
+    """Why there are no counters, and what would add them; empty where none were asked for."""
+    tensor_cores_serve: bool = False
 
 
 class Evidence(Frozen):

@@ -4,11 +4,11 @@ import dataclasses
 import random
 import time
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
 
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit import facts
-from kernelgate.tools.kit.evidence import OperatorProfile
+from kernelgate.tools.kit.evidence import Counted, OperatorProfile
 from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, Prepared, Side, Watched
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
@@ -23,15 +23,13 @@ from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import Lender, Loan
 from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import ANSWER_SETS, InputPool
+from kernelgate.tools.worker.profiling import Profiling
 from kernelgate.tools.worker.qualifying import Qualifying
 from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.rows import BlockTally, TimedRow, beyond_windows, claims_of
 from kernelgate.tools.worker.signals import Around
 from kernelgate.tools.worker.structure import tensors_in
-
-PROFILED_US: Final = 50_000.0
-"""A profile covers about so much work, at least one call."""
 
 
 class RefereeBench:
@@ -63,6 +61,7 @@ class RefereeBench:
         self._weights: Loan | None = None
         self._memory = Memory(self._secret)
         self._qualifying = Qualifying(task)
+        self._profiling = Profiling(partial(self._ask, "profile"), self._secret)
         self._load_s = 0.0
         self.prepare_s = 0.0  # of all workloads so far
 
@@ -227,19 +226,15 @@ class RefereeBench:
         """See `Bench`."""
         self._house.house_s += seconds
 
-    def profile(self, workload: str, calls: int) -> OperatorProfile | Fault:
+    def profile(self, workload: str, calls: int, *, counters: bool) -> OperatorProfile | Fault:
         """Operators of some warm calls."""
-        prepared = self.prepare(workload, 1)
-        if isinstance(prepared, Fault):
-            return prepared
-        calls = max(1, min(calls, int(PROFILED_US / max(prepared.candidate_us, 1.0))))
-        question = protocol.ProfileCalls(calls=calls, seed=self._secret.getrandbits(31))
-        answer = self._ask("profile", question, protocol.Profiled)
-        if isinstance(answer, Fault):
-            return answer
-        return OperatorProfile(
-            workload=workload, calls=calls, call_us=answer.call_us, operators=answer.operators, note=answer.note
-        )
+        self._profiling.begin(counters=counters)
+        prepared = self.prepare(workload, self._profiling.entries(self._held(workload).sizes))
+        return prepared if isinstance(prepared, Fault) else self._profiling.profile(prepared, calls)
+
+    def counted(self, workload: str) -> Counted:
+        """See `Bench`; on the CPU nothing is counted."""
+        return self._profiling.counted(self._held(workload).sizes, self._task.precision)
 
     def watched(self) -> Watched | Fault:
         """One more call, its operators noted by the candidate's process."""
@@ -265,6 +260,7 @@ class RefereeBench:
 
     def close(self) -> None:
         """Let the candidate run to its end."""
+        self._profiling.close()
         if self._conversation is not None:
             self._let_run()
             self._conversation.close()

@@ -22,8 +22,9 @@ from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames, protocol, tracing, triton_launchers
-from kernelgate.tools.worker.cuda_candidate import CudaSide, profile_calls
+from kernelgate.tools.worker.cuda_candidate import CudaSide
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
+from kernelgate.tools.worker.cuda_profile import profile_calls, steady_calls
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
@@ -49,6 +50,7 @@ DeviceQuestion = (
     | protocol.WaitForDevice
     | protocol.Watch
     | protocol.ProfileCalls
+    | protocol.Steady
 )
 
 
@@ -104,6 +106,8 @@ class Child:
             return protocol.Done()
         if isinstance(question, protocol.Watch):
             return self._watch(question)
+        if isinstance(question, protocol.Steady):
+            return steady_calls(self._model, self._pool, *self._warm(question))
         return self._profile(question) if self._cuda is None else self._profile_kernels(question, self._cuda)
 
     def load(self) -> None:
@@ -245,18 +249,18 @@ class Child:
         names = dict.fromkeys([*record.names(), *(below.names() if below else ())])
         return protocol.Watched(operators=tuple(names), precisions=record.precisions())
 
-    def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
+    def _warm(self, question: protocol.ProfileCalls | protocol.Steady) -> tuple[list[int], Callable[[], None]]:
+        """Which pool entries to call with, one after the other, and what to do before each call."""
         reseed(question.seed)
-        order = [index % len(self._pool) for index in range(question.calls)]
         restorer = self._restorer or Restorer(torch.nn.Module())
         before = restorer.before_call(question.seed, reseed=False, restore=True)
-        return profile_calls(cuda.timer, self._model, self._pool, order, before)
+        return [index % len(self._pool) for index in range(question.calls)], before
+
+    def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
+        return profile_calls(cuda.timer, self._model, self._pool, *self._warm(question))
 
     def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
-        reseed(question.seed)
-        order = [index % len(self._pool) for index in range(question.calls)]
-        restorer = self._restorer or Restorer(torch.nn.Module())
-        before = restorer.before_call(question.seed, reseed=False, restore=True)
+        order, before = self._warm(question)
         time_calls(self._model, self._pool, order[:1], before, dropped)
         # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
         profiler: Any = torch.autograd.profiler.profile(use_cpu=True)

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -28,6 +29,7 @@ from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import Drawn, reseed
 from kernelgate.tools.worker.lending import Lender
 from kernelgate.tools.worker.pool import InputPool, any_true
+from kernelgate.tools.worker.profiling import CudaProfiling
 from kernelgate.tools.worker.ready import ReadyWorkload
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.signals import Around
@@ -98,6 +100,7 @@ class CudaBench(RefereeBench):
         self._around: Surroundings | None = None
         self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
         self._last: _Run | None = None
+        self._profiling = CudaProfiling(partial(self._ask, "profile"), self._secret, device.target)
         self._state: dict[str, JsonValue] = {}
         self._state_s = -STATE_S
 

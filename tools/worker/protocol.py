@@ -167,6 +167,14 @@ class ProfileCalls(Frozen):
     seed: int
 
 
+class Steady(Frozen):
+    """Call `forward` back to back, for the device's counters."""
+
+    op: Literal["steady"] = "steady"
+    calls: int = Field(ge=1, le=MAX_CALLS)
+    seed: int
+
+
 class WaitForDevice(Frozen):
     """Before the next answer is handed over, wait for all streams of the device; that one alone."""
 
@@ -205,7 +213,17 @@ class BuildLaunchers(Frozen):
 
 
 Question: TypeAlias = (
-    Load | Construct | Lend | Forget | Run | ProfileCalls | WaitForDevice | Watch | TraceWorkload | BuildLaunchers
+    Load
+    | Construct
+    | Lend
+    | Forget
+    | Run
+    | ProfileCalls
+    | Steady
+    | WaitForDevice
+    | Watch
+    | TraceWorkload
+    | BuildLaunchers
 )
 
 
@@ -260,8 +278,22 @@ class Profiled(Frozen):
 
     call_us: float = Field(ge=0)
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)] = Field(max_length=20)
+    rows: int = Field(default=0, ge=0)
+    span_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    busy_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    host_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    waits: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """See `kit.evidence.OperatorProfile`."""
     note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
     """Why there are no operators."""
+
+
+class Steadied(Frozen):
+    """Means of one call, µs."""
+
+    call_us: float = Field(ge=0, allow_inf_nan=False)
+    host_us: float = Field(ge=0, allow_inf_nan=False)
+    """Until `forward` returned."""
 
 
 class Watched(Frozen):

@@ -1,13 +1,14 @@
 """Which walls each kind of child gets: the untrusted candidate, the trusted referee and builder."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import confine, landlock
 from kernelgate.tools.worker.confine import CPU_ADDRESS_SPACE_BYTES, PIDS_LIMIT, Host, Limits, Walls
+from kernelgate.tools.worker.counters import COUNTERS_FOLDER
 from kernelgate.tools.worker.folders import Caches
 from kernelgate.tools.worker.landlock import Grant
 from kernelgate.tools.worker.survey import hidden_folders
@@ -60,7 +61,10 @@ class Roles:
     def referee(self, scratch: Path, caches: Caches) -> Walls:
         """Writes its scratch and its own caches."""
         own = [caches.triton, caches.inductor, caches.extensions]
-        return self._walls(scratch, caches, own, [], Limits(oom_score_adj=_TRUSTED_OOM_SCORE), "run")
+        counters = counters_folder(self.state_dir)
+        read = [Grant(str(counters), landlock.READ)] if counters.is_dir() else []
+        walls = self._walls(scratch, caches, own, read, Limits(oom_score_adj=_TRUSTED_OOM_SCORE), "run")
+        return replace(walls, environment={**walls.environment, COUNTERS_FOLDER: str(counters)})
 
     def builder(self, scratch: Path, caches: Caches) -> Walls:
         """Reads the candidate's Triton cache, writes its scratch."""
@@ -100,6 +104,11 @@ class Roles:
         else:
             own["CUDA_VISIBLE_DEVICES"] = self.device.uid  # by UUID: it is the only device that the child sees
         return {**passed, **own}
+
+
+def counters_folder(state_dir: Path) -> Path:
+    """Where cupti-python may lie apart from this environment, whose torch asks for another version of its library."""
+    return state_dir.parent / "counters"
 
 
 def architecture(target: str) -> str:

@@ -1,0 +1,107 @@
+"""The referee's part of a profile: what it asks the candidate's process for, and the counters beside it."""
+
+import os
+import random
+from typing import Final, Protocol
+
+from kernelgate.tasks.model import Precision
+from kernelgate.tools.kit.evidence import Counted, OperatorProfile
+from kernelgate.tools.kit.facts import Fault, Prepared
+from kernelgate.tools.worker import protocol
+from kernelgate.tools.worker.conversation import AnswerT
+from kernelgate.tools.worker.counters import COUNTERS_FOLDER, WINDOW_US, Counting
+from kernelgate.tools.worker.cuda_device import cold_entries, shape_of, tensor_cores_serve
+from kernelgate.tools.worker.sizing import Sizes
+
+PROFILED_US: Final = 50_000.0
+"""A profile covers about so much work, at least one call."""
+
+
+class Ask(Protocol):
+    """A question to the candidate, at the stage of profiling."""
+
+    def __call__(self, question: protocol.Question, answer: type[AnswerT]) -> AnswerT | Fault:
+        """Waits for the answer."""
+        ...
+
+
+class Profiling:
+    """Of one call, on the CPU device: operators, no counters."""
+
+    def __init__(self, ask: Ask, secret: random.Random) -> None:
+        """Nothing asked yet."""
+        self._ask = ask
+        self._secret = secret
+
+    def begin(self, *, counters: bool) -> None:
+        """Before the workload is made ready: what can get ready meanwhile."""
+
+    def entries(self, sizes: Sizes) -> int:
+        """How many inputs the calls take turns with."""
+        return 1
+
+    def profile(self, prepared: Prepared, calls: int) -> OperatorProfile | Fault:
+        """Operators of at most so many calls: a slow one is often thousands, each an event that is kept and sorted."""
+        calls = max(1, min(calls, int(PROFILED_US / max(prepared.candidate_us, 1.0))))
+        answer = self._ask(protocol.ProfileCalls(calls=calls, seed=self._seed()), protocol.Profiled)
+        if isinstance(answer, Fault):
+            return answer
+        return OperatorProfile(workload=prepared.workload.name, calls=calls, **dict(answer))
+
+    def counted(self, sizes: Sizes, precision: Precision) -> Counted:
+        """Nothing."""
+        return Counted()
+
+    def close(self) -> None:
+        """The call is over."""
+
+    def _seed(self) -> int:
+        return self._secret.getrandbits(31)
+
+
+class CudaProfiling(Profiling):
+    """On a GPU: a process counts what the device does while calls run back to back."""
+
+    def __init__(self, ask: Ask, secret: random.Random, target: str) -> None:
+        """As the base; `target`: the device's architecture, `sm_90`."""
+        super().__init__(ask, secret)
+        self._target = target
+        self._counting: Counting | None = None
+
+    def begin(self, *, counters: bool) -> None:
+        """Start the process that counts, and do not wait for it."""
+        if counters:
+            self._counting = Counting(os.environ.get(COUNTERS_FOLDER, ""))
+
+    def entries(self, sizes: Sizes) -> int:
+        """So many that each comes from memory and not from the cache."""
+        return cold_entries(sizes)
+
+    def profile(self, prepared: Prepared, calls: int) -> OperatorProfile | Fault:
+        """As the base, behind a window in which the device counts: its values are computed beside the rest."""
+        fault = self._count(prepared.candidate_us)
+        return super().profile(prepared, calls) if fault is None else fault
+
+    def counted(self, sizes: Sizes, precision: Precision) -> Counted:
+        """What the device is, and what it counted."""
+        counting = self._counting
+        return Counted(
+            device=shape_of(self._target),
+            counters=None if counting is None else counting.read(),
+            missing="" if counting is None else counting.problem,
+            tensor_cores_serve=tensor_cores_serve(sizes, precision),
+        )
+
+    def close(self) -> None:
+        """Nobody counts any more."""
+        if self._counting is not None:
+            self._counting.close()
+
+    def _count(self, call_us: float) -> Fault | None:
+        counting = self._counting
+        if counting is None or not counting.begin():
+            return None
+        calls = max(1, min(protocol.MAX_CALLS, int(WINDOW_US / max(call_us, 1.0))))
+        answer = self._ask(protocol.Steady(calls=calls, seed=self._seed()), protocol.Steadied)
+        counting.end(calls, 0.0 if isinstance(answer, Fault) else answer.call_us)
+        return answer if isinstance(answer, Fault) else None

@@ -99,6 +99,41 @@ class Counters(Frozen):
         return self.values.get(name)
 
 
+class Stall(Frozen):
+    """Why warps did not issue, and how often of all the times that they could not or could."""
+
+    reason: str
+    share: float
+
+
+class HotLine(Frozen):
+    """Where warps were found, of an instruction or a line of the source."""
+
+    place: str
+    """The line's text, or the instruction."""
+    share: float
+    """Of the samples of its kernel."""
+    reason: str = ""
+    """Why most of them waited there."""
+
+
+class Inspected(Frozen):
+    """One launch under Nsight Compute: cold caches, its own clocks. Told by the candidate's process: a description."""
+
+    name: str
+    us: float
+    blocks: int
+    threads: int
+    registers: int
+    values: dict[str, float]
+    """`dram`, `l2`, `l1`, `compute`: shares of what could be sustained; `occupancy`: resident warps as a share of what
+    fits; `waves` of blocks; `sectors`, `sectors_ideal`: that its global accesses touch, and would at best;
+    `shared_wavefronts`, `shared_excess`: passes through shared memory, and those of them for conflicts of banks;
+    `spills`: instructions that spill."""
+    stalls: Annotated[tuple[Stall, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=5)
+    hot: Annotated[tuple[HotLine, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=5)
+
+
 class Counted(Frozen):
     """What the referee knows beside the candidate's own profile."""
 

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import frames, protocol, tracing, triton_launchers
+from kernelgate.tools.worker import frames, nsight, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.cuda_profile import profile_calls, steady_calls
@@ -41,6 +41,7 @@ MAX_MISSING: Final = 20
 _QUESTION: Final = TypeAdapter[protocol.Question](Annotated[protocol.Question, Field(discriminator="op")])
 
 
+ProfileQuestion = protocol.ProfileCalls | protocol.Steady | protocol.Inspect | protocol.ReportPart
 DeviceQuestion = (
     protocol.Load
     | protocol.Construct
@@ -49,8 +50,7 @@ DeviceQuestion = (
     | protocol.Run
     | protocol.WaitForDevice
     | protocol.Watch
-    | protocol.ProfileCalls
-    | protocol.Steady
+    | ProfileQuestion
 )
 
 
@@ -87,6 +87,8 @@ class Child:
         self._weights: tuple[torch.Tensor, ...] = ()
         self._lent: list[tuple[torch.Tensor, ...]] = []
         self._cuda: CudaSide | None = None
+        self._constructed: Arguments = ((), {})
+        self._nsight = nsight.Nsight(Path(start.scratch))
         self._waits = False
 
     def answer(self, question: DeviceQuestion, descriptors: list[int]) -> Frozen:
@@ -106,9 +108,20 @@ class Child:
             return protocol.Done()
         if isinstance(question, protocol.Watch):
             return self._watch(question)
+        return self._describe(question)
+
+    def _describe(self, question: ProfileQuestion) -> Frozen:
+        """What a profile asks."""
+        if isinstance(question, protocol.ReportPart):
+            return self._nsight.part(question.start)
+        if isinstance(question, protocol.Inspect):
+            kept = nsight.kept_for(self._model, self._constructed, self._pool[0], question, MODULE_NAME)
+            return self._nsight.inspect(question, kept)
         if isinstance(question, protocol.Steady):
             return steady_calls(self._model, self._pool, *self._warm(question))
-        return self._profile(question) if self._cuda is None else self._profile_kernels(question, self._cuda)
+        if self._cuda is None:
+            return self._profile(question)
+        return profile_calls(self._cuda.timer, self._model, self._pool, *self._warm(question))
 
     def load(self) -> None:
         """Import `candidate.py` under a name of its own, its folder first on the path for the files beside it."""
@@ -147,7 +160,7 @@ class Child:
         self._borrower.release(self._weights)
         lent = () if question.parcel is None else self._borrower.open(question.parcel, _one_of(descriptors))
         arguments = decode(question.arguments, lent)
-        positional, named = call_arguments(arguments)
+        positional, named = self._constructed = call_arguments(arguments)
         reseed(question.weight_seed)
         model = self._built(positional, named)
         if isinstance(model, torch.nn.Module):
@@ -255,9 +268,6 @@ class Child:
         restorer = self._restorer or Restorer(torch.nn.Module())
         before = restorer.before_call(question.seed, reseed=False, restore=True)
         return [index % len(self._pool) for index in range(question.calls)], before
-
-    def _profile_kernels(self, question: protocol.ProfileCalls, cuda: CudaSide) -> protocol.Profiled:
-        return profile_calls(cuda.timer, self._model, self._pool, *self._warm(question))
 
     def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
         order, before = self._warm(question)

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Frozen, Precision
-from kernelgate.tools.kit.evidence import Operator
+from kernelgate.tools.kit.evidence import Inspected, Operator
 
 Stage: TypeAlias = Literal["load", "construct", "forward", "block", "profile", "trace"]
 ShortText: TypeAlias = Annotated[str, StringConstraints(max_length=200)]
@@ -23,6 +23,9 @@ MAX_CALLS: Final = 10_000
 """Calls of one `run`: their samples must fit a frame."""
 MAX_OUTPUTS: Final = 1_000
 """Tensors and scalars of one answer that are described; a longer answer is told by its first ones."""
+MAX_INSPECTED: Final = 8
+REPORT_PART_BYTES: Final = 384 << 10
+"""In base64 such a part fits a frame."""
 OUT_OF_MEMORY: Final = ("MemoryError", "OutOfMemoryError")
 ALLOCATION_TEXTS: Final = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
 """How torch's CPU allocator, mmap and CUDA word it inside a RuntimeError."""
@@ -175,6 +178,22 @@ class Steady(Frozen):
     seed: int
 
 
+class Inspect(Frozen):
+    """Run one call under Nsight Compute, in a process of its own below the candidate's."""
+
+    op: Literal["inspect"] = "inspect"
+    seed: int
+    tf32: bool
+    limit_s: float = Field(gt=0)
+
+
+class ReportPart(Frozen):
+    """A piece of the report that `Inspect` left."""
+
+    op: Literal["report"] = "report"
+    start: int = Field(ge=0)
+
+
 class WaitForDevice(Frozen):
     """Before the next answer is handed over, wait for all streams of the device; that one alone."""
 
@@ -220,6 +239,8 @@ Question: TypeAlias = (
     | Run
     | ProfileCalls
     | Steady
+    | Inspect
+    | ReportPart
     | WaitForDevice
     | Watch
     | TraceWorkload
@@ -294,6 +315,24 @@ class Steadied(Frozen):
     call_us: float = Field(ge=0, allow_inf_nan=False)
     host_us: float = Field(ge=0, allow_inf_nan=False)
     """Until `forward` returned."""
+
+
+class InspectedCall(Frozen):
+    """What Nsight Compute saw of one call."""
+
+    kernels: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=MAX_INSPECTED)
+    launches: int = Field(default=0, ge=0)
+    """Seen; those that took longest are told."""
+    report_bytes: int = Field(default=0, ge=0)
+    """Of the report, where it is small enough to be kept."""
+    note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
+    """Why there are no kernels."""
+
+
+class ReportBytes(Frozen):
+    """A piece of a report, in base64; empty behind its end."""
+
+    data: Annotated[str, StringConstraints(max_length=REPORT_PART_BYTES * 2)]
 
 
 class Watched(Frozen):

@@ -1,0 +1,121 @@
+"""What Nsight Compute prints of a report, as CSV, read into facts. Pure."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kernelgate.tools.kit.evidence import HotLine, Inspected, Stall
+
+SHOWN: Final = 3
+MAX_PLACE_CHARS: Final = 120
+MAX_NAME_CHARS: Final = 400
+METRICS: Final = {
+    "dram": ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", 0.01),
+    "l2": ("lts__throughput.avg.pct_of_peak_sustained_elapsed", 0.01),
+    "l1": ("l1tex__throughput.avg.pct_of_peak_sustained_active", 0.01),
+    "compute": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", 0.01),
+    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", 0.01),
+    "waves": ("launch__waves_per_multiprocessor", 1.0),
+    "sectors": ("memory_l2_theoretical_sectors_global", 1.0),
+    "sectors_ideal": ("memory_l2_theoretical_sectors_global_ideal", 1.0),
+    "shared_wavefronts": ("memory_l1_wavefronts_shared", 1.0),
+    "shared_excess": ("derived__memory_l1_wavefronts_shared_excessive", 1.0),
+    "spills": ("sass__inst_executed_register_spilling", 1.0),
+}
+"""Our name → Nsight Compute's, and what makes a share of it."""
+STALL: Final = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
+DURATION: Final = "gpu__time_duration.sum"
+TO_US: Final = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6}
+
+
+def number_of(text: str) -> float:
+    """A number as ncu prints it: `4,096`; 0 for `no data`."""
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) and number >= 0 else 0.0
+
+
+def kernels_of(raw: str, hot: Mapping[str, tuple[HotLine, ...]]) -> list[Inspected]:
+    """Of ncu's page `raw`: a row of names, one of units, then one a launch; lines before it are its talk."""
+    rows = list(csv.reader(_lines_from(raw, '"ID"')))
+    if len(rows) < 3:
+        return []
+    units = dict(zip(rows[0], rows[1], strict=False))
+    launches = (dict(zip(rows[0], row, strict=True)) for row in rows[2:] if len(row) == len(rows[0]))
+    return [_kernel(launch, units, hot) for launch in launches]
+
+
+def hot_of(table: str) -> dict[str, tuple[HotLine, ...]]:
+    """Of ncu's page `source`: for each kernel a row with its name, a row of names, then one a place."""
+    found: dict[str, tuple[HotLine, ...]] = {}
+    name, columns, rows = "", list[str](), list[dict[str, str]]()
+    for row in csv.reader(_lines_from(table, '"Kernel Name"')):
+        if row and row[0] == "Kernel Name":
+            found.setdefault(name, _hottest(rows))
+            name, columns, rows = row[1] if len(row) > 1 else "", [], []
+        elif not columns:
+            columns = row
+        else:
+            rows.append(dict(zip(columns, row, strict=False)))
+    found.setdefault(name, _hottest(rows))
+    found.pop("", None)
+    return found
+
+
+def stalls_of(row: Mapping[str, str]) -> tuple[Stall, ...]:
+    """The most frequent reasons why warps did not issue."""
+    begin, end = STALL
+    found = {
+        name[len(begin) : -len(end)]: number_of(value)
+        for name, value in row.items()
+        if name.startswith(begin) and name.endswith(end)
+    }
+    total = sum(found.values()) or 1.0
+    found.pop("selected", None)  # those issued
+    ordered = sorted(found.items(), key=lambda item: -item[1])[:SHOWN]
+    return tuple(Stall(reason=reason, share=ratio / total) for reason, ratio in ordered if ratio > 0)
+
+
+def _kernel(row: Mapping[str, str], units: Mapping[str, str], hot: Mapping[str, tuple[HotLine, ...]]) -> Inspected:
+    name = row.get("Kernel Name", "")[:MAX_NAME_CHARS]
+    return Inspected(
+        name=name,
+        us=number_of(row.get(DURATION, "")) * TO_US.get(units.get(DURATION, ""), 1.0),
+        blocks=int(number_of(row.get("launch__grid_size", ""))),
+        threads=int(number_of(row.get("launch__block_size", ""))),
+        registers=int(number_of(row.get("launch__registers_per_thread", ""))),
+        values={ours: number_of(row[theirs]) * factor for ours, (theirs, factor) in METRICS.items() if theirs in row},
+        stalls=stalls_of(row),
+        hot=hot.get(name, ()),
+    )
+
+
+def _hottest(rows: list[dict[str, str]]) -> tuple[HotLine, ...]:
+    samples = [number_of(row.get("# Samples", "")) for row in rows]
+    total = sum(samples)
+    ordered = sorted(zip(samples, range(len(rows)), strict=True), key=lambda item: (-item[0], item[1]))[:SHOWN]
+    return tuple(
+        HotLine(
+            place=" ".join(rows[place].get("Source", "").split())[:MAX_PLACE_CHARS],
+            share=count / total,
+            reason=_main_reason(rows[place]),
+        )
+        for count, place in ordered
+        if count > 0
+    )
+
+
+def _main_reason(row: Mapping[str, str]) -> str:
+    reasons = {name: number_of(value) for name, value in row.items() if name.startswith("stall_") and "(" not in name}
+    best = max(reasons, key=lambda name: reasons[name], default="")
+    return best.removeprefix("stall_") if best and reasons[best] > 0 else ""
+
+
+def _lines_from(text: str, beginning: str) -> Iterable[str]:
+    lines = io.StringIO(text).readlines()
+    first = next((place for place, line in enumerate(lines) if line.startswith(beginning)), len(lines))
+    return lines[first:]

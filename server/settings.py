@@ -35,7 +35,7 @@ class Settings(Frozen):
     kernelbench: Path | None = None
     """A KernelBench checkout."""
     device: str = ""
-    """`cpu`, `cuda:0`, …; empty: the first GPU, else the CPU."""
+    """`cpu`, `cuda:0`, …; empty: the first GPU that can be used, else the CPU."""
     target: str = DEFAULT_TARGET
     cpu_threads: int = Field(default=1, ge=1, le=MAX_CPU_THREADS)
     """Torch threads on the CPU device: few, so that the server and its client do not disturb the clock."""

@@ -69,11 +69,12 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
     shapes = hidden.counted(await book.task(args.task), "cpu" if run.device == "cpu" else "cuda")
     own = await book.candidates(run.run_id)
     first = f" Your own kernel is {_told(own[0])}." if own else ""
+    on_cpu = await book.why_on_cpu(args.device) if run.device == "cpu" else ""
     return RunStarted(
         summary=(
             f"{run.run_id} on {run.task}, device {run.device} with {shapes}, rule {run.rule}: "
             f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
-            f"to spend.{first} Submit a candidate with compile."
+            f"to spend.{first}{' ' if on_cpu else ''}{on_cpu} Submit a candidate with compile."
         ),
         run=run,
         next_steps=await book.next_steps(run.run_id, None),

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import platform
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kernelgate.budget.records import Environment
 from kernelgate.server.gpus import chosen, list_gpus, unusable, why_hidden
 from kernelgate.server.installed import package_version
 from kernelgate.tasks.model import Precision
+from kernelgate.tools.kit.build_tools import find_build_tools
 from kernelgate.tools.kit.wire import DeviceRef
 
 
@@ -83,7 +85,11 @@ def environment_of(device: DeviceRef, precision: Precision, harness: str) -> Env
 
 
 def target_of(device: DeviceRef, harness: str) -> Environment:
-    """What a build depends on: the architecture and the compilers, not the device."""
+    """What a build depends on: the architecture and the compilers, not the device.
+
+    On a GPU the programs that build inline C++ and CUDA count: one that is installed or replaced makes another target,
+    so that what failed for want of it is tried again.
+    """
     facts: dict[str, JsonValue] = {
         "target": device.target,
         "device": device.kind,
@@ -91,4 +97,16 @@ def target_of(device: DeviceRef, harness: str) -> Environment:
         "triton": package_version("triton"),
         "harness": harness[:16],
     }
+    if device.kind == "cuda":
+        facts |= {name: _identity(path) for name, path in find_build_tools().items()}
     return Environment(facts=facts)
+
+
+def _identity(program: str) -> str:
+    """A program's real path, in which its version often stands, and its size; `absent` without one."""
+    if not program:
+        return "absent"
+    real = os.path.realpath(program)
+    with contextlib.suppress(OSError):  # it went away meanwhile
+        return f"{real}, {os.path.getsize(real)} bytes"
+    return "absent"

@@ -1,5 +1,6 @@
 """What commands and tools say on a host whose GPUs cannot be used, cannot all be used, or are lost meanwhile."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 from fakes import FakeRunner
-from going_well import correct
+from going_well import correct, finished
 from mcp import Client
 from test_gpus import nvml
 from test_health import Host, hosted, qualified
@@ -19,6 +20,15 @@ from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
 
 WITHOUT_CUDA = "On the CPU, because cuda:0, cuda:1 cannot be used: the torch that is installed is built without CUDA"
+
+EXTENSION = """
+import torch
+from torch.utils.cpp_extension import load_inline
+kernels = load_inline("kernels", cpp_sources="", cuda_sources="", functions=[])
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return kernels.softmax(x)
+"""
 
 
 async def said(client: Client, tool: str, **arguments: Any) -> str:
@@ -54,6 +64,27 @@ async def test_a_gpu_that_is_lost_in_a_run_is_a_sentence_and_the_other_takes_the
         assert "softmax" in await said(client, "get_task", task="softmax")
         assert "r2 on softmax, device cuda" in await said(client, "start_run", task="softmax")
     assert [request.device.uid for request in runner.requests] == ["GPU-00", "GPU-11"]
+
+
+@pytest.mark.anyio
+async def test_what_could_not_be_built_is_tried_again_once_the_programs_of_the_host_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml(monkeypatch)
+    path = os.environ["PATH"]
+    async with hosted(Host(tmp_path / "data", correct)) as host:
+        host.others["compile"] = lambda request: finished(request, {"language": "cuda", "missing": ["nvcc"]})
+        source = {"run_id": "r1", "source": EXTENSION}
+        for _ in range(2):
+            assert "needs_device" in await said(host.client, "compile", **source)
+        assert host.asked.count("compile") == 1, "the second answer is from the book"
+        (tmp_path / "nvcc").write_text("#!/bin/sh\n")
+        (tmp_path / "nvcc").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{path}")
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
+        host.others["compile"] = lambda request: finished(request, {"language": "cuda", "extensions_built": True})
+        assert '"built"' in await said(host.client, "compile", **source)
+    assert host.asked.count("compile") == 2
 
 
 @contextmanager

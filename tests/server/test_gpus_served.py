@@ -67,6 +67,15 @@ async def test_a_gpu_that_is_lost_in_a_run_is_a_sentence_and_the_other_takes_the
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("wish", ["cuda:x", "MIG-11aa", "gpu", "cuda:0 "])
+async def test_a_name_that_no_device_has_is_refused_with_the_names_that_are_allowed(tmp_path: Path, wish: str) -> None:
+    async with Client(build(lambda: open_services(Settings(data_dir=tmp_path, device="cpu")))) as client:
+        told = await said(client, "start_run", task="softmax", device=wish)
+    assert told.startswith(f"start_run: device: {wish} names no device: use cpu, cuda or cuda:N")
+    assert "pattern" not in told
+
+
+@pytest.mark.anyio
 async def test_what_could_not_be_built_is_tried_again_once_the_programs_of_the_host_are_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.model import LOCAL
 from kernelgate.server import replies
 from kernelgate.server.book import ServerBook
-from kernelgate.server.environment import package_version
 from kernelgate.server.gate import EnvironmentFault, Gate
+from kernelgate.server.installed import package_version
 from kernelgate.server.services import Services, sentence
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import ToolMistake

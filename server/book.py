@@ -16,6 +16,7 @@ from kernelgate.budget.report import spent_per_candidate, spent_per_rung
 from kernelgate.server import advice
 from kernelgate.server.calibrated import AA_KIND
 from kernelgate.server.calibrating import floor_told
+from kernelgate.server.environment import why_on_cpu
 from kernelgate.server.gate import Gate
 from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.kinship import structures
@@ -81,14 +82,15 @@ class ServerBook:
             return None
         return await known_qualification(services, task, services.environment(device, task))
 
+    async def why_on_cpu(self, device: str) -> str:
+        """Why a run without a named device is on the CPU although there is a GPU; empty otherwise."""
+        return why_on_cpu(device or self._services.settings.device)
+
     async def start_run(self, wish: RunWish) -> RunView:
         """Qualify the task, then open the run; a task's own kernel becomes its first candidate."""
         services = self._services
         task = services.task(wish.task)
-        try:
-            device = services.device(wish.device or services.settings.device)
-        except NoSuchDevice as error:
-            raise ToolMistake(str(error)) from None
+        device = services.device(wish.device or services.settings.device)
         if not task.workloads_on(device.kind, held_out=False):
             raise ToolMistake(
                 f"task {task.name} has no workload for device {device.kind}: add one to its task.toml, or use "

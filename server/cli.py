@@ -18,7 +18,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."
         ),
         click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
-        click.option("--device", default=None, help="cpu, cuda:0, …; default: the first GPU, else the CPU."),
+        click.option("--device", default=None, help="cpu, cuda:0, …; default: the first usable GPU, else the CPU."),
         click.option(
             "--config",
             "policy_file",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from kernelgate.server.gpus import VISIBLE
 from kernelgate.server.settings import resolved
 from kernelgate.tasks.model import Frozen
 
@@ -28,7 +29,7 @@ STARTUP_TIMEOUT_S: Final = 60
 CARRIED: Final = (
     "KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_DEVICE", "KERNELGATE_CPU_THREADS",
     "KERNELGATE_CONFIG", "KERNELGATE_REQUIRE_CONFINEMENT",
-    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH",
+    VISIBLE, "CUDA_HOME", "LD_LIBRARY_PATH",
 )  # fmt: skip
 """Variables that the server needs and that some clients do not hand on to it."""
 OUR_FOLDERS: Final = frozenset({"KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGATE_KERNELBENCH", "KERNELGATE_CONFIG"})
@@ -86,8 +87,11 @@ def serve_command(arguments: Sequence[str] = ()) -> list[str]:
 
 
 def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The set variables of `CARRIED`; our folders resolved, since a client starts us in a folder of its own."""
-    carried = {name: environ[name] for name in CARRIED if environ.get(name)}
+    """The set variables of `CARRIED`; our folders resolved, since a client starts us in a folder of its own.
+
+    Of the empty ones only `CUDA_VISIBLE_DEVICES`: there it means no GPU.
+    """
+    carried = {name: environ[name] for name in CARRIED if environ.get(name) or (name == VISIBLE and name in environ)}
     for name in OUR_FOLDERS & carried.keys():
         carried[name] = os.pathsep.join(str(resolved(part)) for part in carried[name].split(os.pathsep) if part)
     return carried

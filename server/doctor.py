@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import model_validator
 
 from kernelgate.server.calibrated import Calibrated, calibrations_in, told
+from kernelgate.server.gpus import unusable
 from kernelgate.server.host import Folder, Host, read_host
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Frozen
@@ -98,7 +99,7 @@ def judge(host: Host, catalogue: Catalogue | None = None, hello: Hello | None = 
 
 def _abilities(host: Host) -> tuple[tuple[str, ...], tuple[str, ...]]:
     has_triton = host.packages["triton"] != "absent"
-    on_gpu = bool(host.gpus) and bool(host.torch_cuda)
+    on_gpu = bool(host.torch_cuda) and any(not gpu.problem for gpu in host.gpus)
     abilities = [
         (host.packages["torch"] != "absent" and host.has_memfd, "check and time PyTorch candidates on the CPU"),
         (has_triton, "check Triton candidates in the interpreter, and compile them for a GPU that need not be here"),
@@ -135,8 +136,9 @@ def _torch(host: Host) -> Check:
     if host.gpus and host.torch_cuda == "":
         return Check(name="torch", state="warn", found=found, advice=f"There is a GPU: install {CUDA_BUILD} to use it.")
     oldest = DRIVER_FOR_CUDA.get((host.torch_cuda or "").partition(".")[0], 0)
-    if host.gpus and _version(host.gpus[0].driver)[0] < oldest:
-        advice = f"That CUDA needs driver {oldest} or newer, here is {host.gpus[0].driver}: update one or the other."
+    driver = host.gpus[0].driver if host.gpus else ""
+    if driver and _version(driver)[0] < oldest:
+        advice = f"That CUDA needs driver {oldest} or newer, here is {driver}: update one or the other."
         return Check(name="torch", state="warn", found=found, advice=advice)
     return Check(name="torch", state="ok", found=found)
 
@@ -189,16 +191,19 @@ def _memory(host: Host) -> Check:
 
 def _gpu(host: Host) -> Check:
     if host.gpus:
-        found = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in host.gpus) + f", driver {host.gpus[0].driver}"
-        problems = [f"cuda:{index}: {gpu.problem}." for index, gpu in enumerate(host.gpus) if gpu.problem]
-        if problems:
-            return Check(name="gpu", state="warn", found=found, advice=" ".join(problems))
+        names = ", ".join(f"{gpu.name} ({gpu.target})" if gpu.target else gpu.name for gpu in host.gpus)
+        known = (f"driver {host.gpus[0].driver}" if host.gpus[0].driver else "", host.gpus_hidden)
+        found = ", ".join([names, *filter(None, known)])
+        if problems := unusable(list(enumerate(host.gpus))):
+            rest = "The others can." if any(not gpu.problem for gpu in host.gpus) else "The cpu device works meanwhile."
+            return Check(name="gpu", state="warn", found=found, advice=f"{problems}. {rest}")
         return Check(name="gpu", state="ok", found=found)
     still = "Without one, PyTorch candidates are timed on the CPU and Triton ones compiled and checked, not timed."
-    if host.driver_loaded or host.gpu_problem:
-        reason = host.gpu_problem or "NVML finds no device"
+    if host.gpus_hidden:
+        return Check(name="gpu", state="warn", found=host.gpus_hidden, advice=f"Unset it, or name a GPU in it. {still}")
+    if host.driver_loaded:
         return Check(
-            name="gpu", state="warn", found=f"NVIDIA's driver is loaded, but {reason}",
+            name="gpu", state="warn", found="NVIDIA's driver is loaded, but NVML finds no device",
             advice=f"In a container, start it with the GPUs (--gpus all); else see what nvidia-smi says. {still}",
         )  # fmt: skip
     return Check(

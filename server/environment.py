@@ -2,8 +2,8 @@
 
 import contextlib
 import hashlib
+import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -11,21 +11,31 @@ from pydantic import JsonValue
 import kernelgate.tools
 from kernelgate.budget.model import Amount
 from kernelgate.budget.records import Environment
-from kernelgate.server.gpus import chosen, list_gpus
+from kernelgate.server.gpus import chosen, list_gpus, unusable, why_hidden
+from kernelgate.server.installed import package_version
 from kernelgate.tasks.model import Precision
+from kernelgate.tools.kit.build_tools import find_build_tools
 from kernelgate.tools.kit.wire import DeviceRef
 
 
 def device_of(wish: str, *, threads: int, target: str) -> DeviceRef:
-    """The device of a wish: `cpu`, or a GPU as `gpus.chosen` takes it; empty: the first GPU, else the CPU.
+    """The device of a wish: `cpu`, or a GPU as `gpus.chosen` takes it; empty: the first usable GPU, else the CPU.
 
     Raises `NoSuchDevice`.
     """
     gpus = () if wish == "cpu" else list_gpus()
-    if wish == "cpu" or not (wish or gpus):
+    if wish == "cpu" or not (wish or any(not gpu.problem for gpu in gpus)):
         return DeviceRef(kind="cpu", target=target, threads=threads)
-    index, gpu = chosen(wish, gpus)
-    return DeviceRef(kind="cuda", index=index, uid=gpu.uuid, target=gpu.target, threads=threads)
+    index, gpu = chosen(wish or "cuda", gpus, why_hidden())
+    return DeviceRef(kind="cuda", index=index, number=gpu.number, uid=gpu.uuid, target=gpu.target, threads=threads)
+
+
+def why_on_cpu(wish: str) -> str:
+    """Why no wish means the CPU although there is a GPU, as a sentence; empty otherwise."""
+    gpus = () if wish else list_gpus()
+    if not gpus or any(not gpu.problem for gpu in gpus):
+        return ""
+    return f"On the CPU, because {unusable(list(enumerate(gpus)))}."
 
 
 def device_amount(device: DeviceRef, seconds: float, *, calls: int, work_s: float = 0.0) -> Amount:
@@ -43,14 +53,6 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def package_version(name: str) -> str:
-    """Of an installed distribution, or `absent`."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def harness_digest() -> str:
@@ -83,7 +85,11 @@ def environment_of(device: DeviceRef, precision: Precision, harness: str) -> Env
 
 
 def target_of(device: DeviceRef, harness: str) -> Environment:
-    """What a build depends on: the architecture and the compilers, not the device."""
+    """What a build depends on: the architecture and the compilers, not the device.
+
+    On a GPU the programs that build inline C++ and CUDA count: one that is installed or replaced makes another target,
+    so that what failed for want of it is tried again.
+    """
     facts: dict[str, JsonValue] = {
         "target": device.target,
         "device": device.kind,
@@ -91,4 +97,16 @@ def target_of(device: DeviceRef, harness: str) -> Environment:
         "triton": package_version("triton"),
         "harness": harness[:16],
     }
+    if device.kind == "cuda":
+        facts |= {name: _identity(path) for name, path in find_build_tools().items()}
     return Environment(facts=facts)
+
+
+def _identity(program: str) -> str:
+    """A program's real path, in which its version often stands, and its size; `absent` without one."""
+    if not program:
+        return "absent"
+    real = os.path.realpath(program)
+    with contextlib.suppress(OSError):  # it went away meanwhile
+        return f"{real}, {os.path.getsize(real)} bytes"
+    return "absent"

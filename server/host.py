@@ -1,8 +1,6 @@
 """What this host is, read without importing torch and without changing anything. `doctor` says what follows from it."""
 
-import ast
 import contextlib
-import importlib
 import os
 import platform
 import shutil
@@ -11,10 +9,11 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from kernelgate.server.environment import cpu_model, package_version
-from kernelgate.server.gpus import Gpu, GpuProcess, list_gpus, list_processes
+from kernelgate.server.environment import cpu_model
+from kernelgate.server.gpus import Gpu, GpuProcess, list_gpus, list_processes, why_hidden
+from kernelgate.server.installed import package_version, torch_cuda
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.worker.landlock import landlock_abi
 from kernelgate.tools.worker.lease import LEASE_FOLDER
@@ -63,8 +62,8 @@ class Host(Frozen):
     torch_cuda: str | None
     """CUDA version that torch was built for; empty: built without; None: not known."""
     gpus: tuple[Gpu, ...]
-    gpu_problem: str
-    """Why NVML could not list the GPUs although a driver answers."""
+    gpus_hidden: str = ""
+    """What `CUDA_VISIBLE_DEVICES` leaves of them; empty where it leaves all."""
     gpu_processes: tuple[GpuProcess, ...] = ()
     """Who computes on them now."""
     driver_loaded: bool
@@ -84,7 +83,6 @@ class Host(Frozen):
 def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
     """Look at everything once: about 0.2 s, most of it four child processes that try namespaces. Writes nothing."""
     total, free = _memory_bytes()
-    gpus, processes, gpu_problem = _gpus()
     return Host(
         python=platform.python_version(),
         executable=sys.executable,
@@ -97,10 +95,10 @@ def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
         memory_free_bytes=free,
         is_root=os.geteuid() == 0,
         packages={name: package_version(name) for name in PACKAGES},
-        torch_cuda=_torch_cuda(),
-        gpus=gpus,
-        gpu_problem=gpu_problem,
-        gpu_processes=processes,
+        torch_cuda=torch_cuda(),
+        gpus=list_gpus(),
+        gpus_hidden=why_hidden(),
+        gpu_processes=list_processes(),
         driver_loaded=Path("/proc/driver/nvidia/version").exists(),
         programs={name: path for name in PROGRAMS if (path := _program(name))},
         landlock_abi=landlock_abi(),
@@ -110,17 +108,6 @@ def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
         data=read_folder(data_dir),
         leases=read_folder(lease_dir),
     )
-
-
-def _gpus() -> tuple[tuple[Gpu, ...], tuple[GpuProcess, ...], str]:
-    """The GPUs and who is on them, or why a driver that answers does not tell: `doctor` goes on with the rest."""
-    nvml: Any = importlib.import_module(
-        "pynvml"
-    )  # only here, as a value: it is wanted for its exception, and has no types
-    try:
-        return list_gpus(), list_processes(), ""
-    except nvml.NVMLError as error:
-        return (), (), str(error)
 
 
 def read_folder(path: Path) -> Folder:
@@ -176,27 +163,6 @@ def _memory_bytes() -> tuple[int, int]:
         used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
         total, free = min(total, limit), min(free, max(0, limit - used))
     return total, free
-
-
-def _torch_cuda() -> str | None:
-    """The `cuda = …` of torch/version.py, read as text."""
-    try:
-        text = Path(str(distribution("torch").locate_file("torch/version.py"))).read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (PackageNotFoundError, OSError, SyntaxError):
-        return None
-    for node in tree.body:
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
-        )
-        if isinstance(target, ast.Name) and target.id == "cuda" and isinstance(node, ast.AnnAssign | ast.Assign):
-            value = node.value.value if isinstance(node.value, ast.Constant) else None
-            return value if isinstance(value, str) else ""
-    return None
 
 
 def _program(name: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from kernelgate.server.policy import Policy, PolicyError, read_policy
 from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.arguments import device_name
 
 DEFAULT_TARGET: Final = "sm_90"
 """GPU architecture that Triton candidates are compiled for where there is no GPU to ask."""
@@ -18,7 +19,6 @@ QUEUE_LIMIT_S: Final = 120.0
 
 
 MAX_CPU_THREADS: Final = 256
-DEVICE_NAME: Final = re.compile(r"(cpu|cuda(:\d{1,3})?|GPU-[0-9a-f-]{1,40})?", re.ASCII)
 
 
 class SettingsError(Exception):
@@ -35,7 +35,7 @@ class Settings(Frozen):
     kernelbench: Path | None = None
     """A KernelBench checkout."""
     device: str = ""
-    """`cpu`, `cuda:0`, …; empty: the first GPU, else the CPU."""
+    """`cpu`, `cuda:0`, …; empty: the first GPU that can be used, else the CPU."""
     target: str = DEFAULT_TARGET
     cpu_threads: int = Field(default=1, ge=1, le=MAX_CPU_THREADS)
     """Torch threads on the CPU device: few, so that the server and its client do not disturb the clock."""
@@ -106,11 +106,10 @@ def from_environment(
 
 def checked_device(wish: str, source: str) -> str:
     """The name of a device as it was given; raises `SettingsError` for one that no host has."""
-    if DEVICE_NAME.fullmatch(wish) is None:
-        raise SettingsError(
-            f"{source}={wish} names no device: use cpu, cuda or cuda:N (N counts the GPUs from 0), or a GPU's UUID"
-        )
-    return wish
+    try:
+        return device_name(wish)
+    except ValueError as error:
+        raise SettingsError(f"{source}={error}") from None
 
 
 def _yes(text: str) -> bool:

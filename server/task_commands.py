@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kernelgate.budget.model import Rung, Verdict
+from kernelgate.server.environment import why_on_cpu
 from kernelgate.server.measure import judged, qualify
 from kernelgate.server.services import Services, open_catalogue, open_services
 from kernelgate.server.settings import Settings
@@ -44,6 +45,8 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
     status = 0
     async with open_services(settings) as services:
         device = services.device(settings.device)
+        if why := why_on_cpu(settings.device):
+            console.print(f"[yellow]note[/]     {escape(why)}")
         for name in names:
             task = _named(services.catalogue, name)
             with console.status(f"checking {name} on {device.kind}"):

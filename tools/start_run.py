@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 from kernelgate.budget.model import Budget, RunId
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit import hidden
+from kernelgate.tools.kit.arguments import DeviceName
 from kernelgate.tools.kit.book import Book, CandidateRow, Resumed, RunView, RunWish, ToolMistake
 from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
@@ -29,8 +30,8 @@ class StartRunArgs(Frozen):
     """Wall-clock seconds of work."""
     precise_calls: int | None = Field(default=None, ge=0, le=1_000_000)
     """How often precise_time may be called."""
-    device: Annotated[str, StringConstraints(pattern=r"^(|cpu|cuda(:\d+)?|GPU-.+)$")] = ""
-    """`cpu`, `cuda:0`, …; default is the server's."""
+    device: DeviceName = ""
+    """`cpu`, `cuda:0`, a GPU's UUID; default is the server's."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
     """The same key with the same arguments returns the same run."""
     resume: RunId | None = None
@@ -69,11 +70,12 @@ async def answer(book: Book, args: StartRunArgs) -> RunStarted:
     shapes = hidden.counted(await book.task(args.task), "cpu" if run.device == "cpu" else "cuda")
     own = await book.candidates(run.run_id)
     first = f" Your own kernel is {_told(own[0])}." if own else ""
+    on_cpu = await book.why_on_cpu(args.device) if run.device == "cpu" else ""
     return RunStarted(
         summary=(
             f"{run.run_id} on {run.task}, device {run.device} with {shapes}, rule {run.rule}: "
             f"{run.remaining.device_s:.1f} {run.device_unit} and {run.remaining.precise_calls} precise timings "
-            f"to spend.{first} Submit a candidate with compile."
+            f"to spend.{first}{' ' if on_cpu else ''}{on_cpu} Submit a candidate with compile."
         ),
         run=run,
         next_steps=await book.next_steps(run.run_id, None),

@@ -14,8 +14,9 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from kernelgate.server.environment import cpu_model, package_version
+from kernelgate.server.environment import cpu_model
 from kernelgate.server.gpus import list_gpus
+from kernelgate.server.installed import package_version
 from kernelgate.tasks.model import Frozen
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "measurements"

@@ -38,7 +38,7 @@ from timing_candidates import LOADS, PERCENTS, bad, differing, more_rows, more_r
 from timing_figures import figures, pooled
 
 from kernelgate.server.calibrating import CALIBRATE_LOOKS, MOST_CALIBRATIONS, QUIET_FLOOR
-from kernelgate.server.environment import package_version
+from kernelgate.server.installed import package_version
 from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.timing_report import TimingFacts

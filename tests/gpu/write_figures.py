@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernelbench_run import charged_s
 from measurement import FOLDER, MeasuredHost, MeasurementFile
 
-from kernelgate.server.environment import package_version
+from kernelgate.server.installed import package_version
 
 COMMAND = (
     "python tests/gpu/gpu_host.py --out DIR; python tests/gpu/kernelbench_run.py CHECKOUT DIR/kernelbench.json;"

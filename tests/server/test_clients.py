@@ -116,6 +116,7 @@ def test_an_installation_without_its_script_is_started_by_its_python(
 def test_only_variables_that_the_server_needs_are_handed_on() -> None:
     environ = {"KERNELGATE_HOME": "/d", "SECRET_TOKEN": "x", "LD_LIBRARY_PATH": "", "CUDA_VISIBLE_DEVICES": "0"}
     assert clients.carried_environment(environ) == {"KERNELGATE_HOME": "/d", "CUDA_VISIBLE_DEVICES": "0"}
+    assert clients.carried_environment({"CUDA_VISIBLE_DEVICES": ""}) == {"CUDA_VISIBLE_DEVICES": ""}, "no GPU"
 
 
 @pytest.mark.parametrize("client", sorted(clients.CLIENTS))

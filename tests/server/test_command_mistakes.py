@@ -12,6 +12,7 @@ import pytest
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server import preflight
 from kernelgate.server.clients import carried_environment
+from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment
 from kernelgate.server.trouble import Trouble
 from kernelgate.tools.kit.wire import Hello
@@ -133,8 +134,9 @@ def test_a_driver_that_does_not_answer_is_said(tmp_path: Path, monkeypatch: pyte
     def lost(*_: object, **__: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    monkeypatch.setattr(preflight, "device_of", lost)
-    with pytest.raises(Trouble, match="does not answer"):
+    for call, does in (("nvmlInit", lambda: None), ("nvmlShutdown", lambda: None), ("nvmlDeviceGetCount", lost)):
+        monkeypatch.setattr(pynvml, call, does)
+    with pytest.raises(NoSuchDevice, match="does not answer"):
         preflight.require(Settings(data_dir=tmp_path, device="cuda:0"))
     preflight.require(Settings(data_dir=tmp_path, device="cpu"))
 

@@ -18,6 +18,7 @@ from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tools.kit.wire import Hello
 
 H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", target="sm_90", driver="580.159.03")
+LOST = Gpu(problem="NVIDIA's driver gets no answer from it (GPU is lost)")
 GPU_HOST = Host(
     python="3.12.3",
     executable="/opt/env/bin/python",
@@ -32,7 +33,6 @@ GPU_HOST = Host(
     packages={**dict.fromkeys(PACKAGES, "9.9"), "torch": "2.11.0+cu130", "triton": "3.6.0"},
     torch_cuda="13.0",
     gpus=(H200,),
-    gpu_problem="",
     driver_loaded=True,
     programs={name: f"/usr/bin/{name}" for name in ("cc", "nvcc", "ninja", "cuobjdump", "nvdisasm", "ncu")},
     landlock_abi=7,
@@ -67,6 +67,20 @@ def test_a_complete_gpu_host_has_nothing_to_mend() -> None:
     assert "check, time and profile candidates on the GPU" in report.can
 
 
+@pytest.mark.parametrize("problem", ["it is in MIG mode", "NVIDIA's driver gets no answer from it (GPU is lost)"])
+def test_a_gpu_with_a_problem_can_do_nothing_and_the_cpu_still_can(problem: str) -> None:
+    report = judge(GPU_HOST.model_copy(update={"gpus": (H200.model_copy(update={"problem": problem}),)}))
+    assert "check, time and profile candidates on the GPU" in report.cannot
+    assert "check and time PyTorch candidates on the CPU" in report.can
+    one_of_two = judge(GPU_HOST.model_copy(update={"gpus": (LOST, H200)}))
+    assert "check, time and profile candidates on the GPU" in one_of_two.can
+
+
+def test_gpus_that_the_environment_leaves_out_are_told_and_are_no_trouble() -> None:
+    found = check("gpu", GPU_HOST, gpus_hidden="CUDA_VISIBLE_DEVICES=1 leaves 1 of 2 GPU(s)")
+    assert (found.state, found.found.endswith("CUDA_VISIBLE_DEVICES=1 leaves 1 of 2 GPU(s)")) == ("ok", True)
+
+
 def test_a_laptop_is_usable_and_told_what_a_gpu_would_add() -> None:
     report = judge(LAPTOP)
     assert report.usable
@@ -94,7 +108,11 @@ def test_a_check_that_finds_trouble_cannot_keep_quiet_about_the_remedy() -> None
         ("system", {"system": "Darwin"}, "missing", "Linux only"),
         ("cpu", {"cpu_cores": 1}, "warn", "at least two"),
         ("memory", {"memory_free_bytes": 2 << 30}, "warn", "4.3 GB"),
-        ("gpu", {"gpus": (), "gpu_problem": "GPU is lost"}, "warn", "nvidia-smi"),
+        ("gpu", {"gpus": (LOST,)}, "warn", "cuda:0 cannot be used: NVIDIA's driver gets no answer"),
+        ("gpu", {"gpus": (LOST,)}, "warn", "The cpu device works meanwhile"),
+        ("gpu", {"gpus": (H200, LOST)}, "warn", "cuda:1 cannot be used"),
+        ("gpu", {"gpus": (H200, LOST)}, "warn", "The others can"),
+        ("gpu", {"gpus": (), "gpus_hidden": "CUDA_VISIBLE_DEVICES= leaves none of 2 GPU(s)"}, "warn", "Unset it"),
         ("gpu", {"gpus": ()}, "warn", "--gpus all"),
         ("programs", {"programs": {"cc": "/usr/bin/cc"}}, "warn", "install the CUDA toolkit"),
         ("landlock", {"landlock_abi": 0}, "missing", "lsm="),

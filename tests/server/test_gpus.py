@@ -1,4 +1,4 @@
-"""Which GPU a wish means, and that one which cannot be measured on says so in one sentence."""
+"""Which GPU a wish means, and that one which cannot be measured on says so in one sentence and hides no other."""
 
 import sys
 from types import SimpleNamespace
@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from kernelgate.server.environment import device_of
-from kernelgate.server.gpus import Gpu, GpuProcess, NoSuchDevice, chosen, list_gpus, list_processes
+from kernelgate.server import gpus
+from kernelgate.server.environment import device_of, why_on_cpu
+from kernelgate.server.gpus import (
+    VISIBLE,
+    Gpu,
+    GpuProcess,
+    NoSuchDevice,
+    chosen,
+    list_gpus,
+    list_processes,
+    visible,
+    why_hidden,
+)
 
 ONE = Gpu(uuid="GPU-11aa", name="NVIDIA H200", target="sm_90", driver="580.1")
 TWO = ONE.model_copy(update={"uuid": "GPU-22bb"})
@@ -18,7 +29,17 @@ class NVMLError(Exception):
     """As pynvml's."""
 
 
-def nvml(monkeypatch: pytest.MonkeyPatch, *, mode: int = 0, mig: int | None = None) -> None:
+def nvml(
+    monkeypatch: pytest.MonkeyPatch, *, mode: int = 0, mig: int | None = None, lost: int | None = None,
+    built_for: str | None = "13.0", seen: str | None = None,
+) -> None:  # fmt: skip
+    """Two GPUs; the second in a compute mode, both in a MIG mode, one lost; torch's CUDA; `CUDA_VISIBLE_DEVICES`."""
+
+    def handle_of(index: int) -> int:
+        if index == lost:
+            raise NVMLError("GPU is lost")
+        return index
+
     def mig_mode(handle: int) -> tuple[int, int]:
         if mig is None:
             raise NVMLError("Not Supported")
@@ -27,16 +48,22 @@ def nvml(monkeypatch: pytest.MonkeyPatch, *, mode: int = 0, mig: int | None = No
     fake: Any = SimpleNamespace(
         NVMLError=NVMLError, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS=3, NVML_COMPUTEMODE_PROHIBITED=2,
         nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index, nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetHandleByIndex=handle_of,
+        nvmlDeviceGetHandleByUUID=lambda uuid: handle_of(int(uuid[-1:] or -1)),
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}{handle}", nvmlDeviceGetName=lambda handle: "NVIDIA H200",
         nvmlSystemGetDriverVersion=lambda: "580.1", nvmlDeviceGetComputeMode=lambda handle: mode if handle else 0,
         nvmlDeviceGetMigMode=mig_mode, nvmlDeviceGetComputeRunningProcesses=lambda handle: [],
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(gpus, "torch_cuda", lambda: built_for)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    if seen is not None:
+        monkeypatch.setenv(VISIBLE, seen)
 
 
 @pytest.mark.parametrize(
-    ("wish", "index"), [("", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1), ("GPU-22bb", 1), ("GPU-11aa", 0)]
+    ("wish", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1), ("GPU-22bb", 1), ("GPU-11aa", 0)]
 )
 def test_a_gpu_is_chosen_by_index_or_uuid(wish: str, index: int) -> None:
     assert chosen(wish, [ONE, TWO]) == (index, [ONE, TWO][index])
@@ -48,13 +75,96 @@ def test_one_that_is_not_here_is_refused_with_what_there_is(wish: str) -> None:
         chosen(wish, [ONE, TWO])
 
 
-def test_no_wish_passes_over_a_gpu_that_cannot_be_used_and_a_wish_does_not() -> None:
-    assert chosen("", [BUSY, TWO]) == (1, TWO)
-    for wish in ("cuda", "cuda:0", "GPU-11aa"):
-        with pytest.raises(NoSuchDevice, match="cuda:0 cannot be used: it is in MIG mode"):
+def test_any_gpu_is_one_that_can_be_used_and_one_by_name_is_that_one_or_refused() -> None:
+    assert chosen("cuda", [BUSY, TWO]) == (1, TWO)
+    for wish in ("cuda:0", "GPU-11aa"):
+        with pytest.raises(NoSuchDevice, match=r"cuda:0 cannot be used: it is in MIG mode. Use cuda:1 or cpu\.$"):
             chosen(wish, [BUSY, TWO])
-    with pytest.raises(NoSuchDevice, match="cuda:0 cannot be used"):
-        chosen("", [BUSY])
+    with pytest.raises(NoSuchDevice, match=r"cuda:0, cuda:1 cannot be used: it is in MIG mode. Use cpu\."):
+        chosen("cuda", [BUSY, BUSY])
+
+
+def test_a_lost_gpu_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch, lost=0)
+    first, second = list_gpus()
+    assert "no answer from it (GPU is lost)" in first.problem
+    assert (second.uuid, second.problem) == ("GPU-11", "")
+    assert device_of("", threads=1, target="sm_80").uid == "GPU-11"
+    with pytest.raises(NoSuchDevice, match=r"cuda:0 cannot be used: .*lost.* Use cuda:1 or cpu\."):
+        device_of("cuda:0", threads=1, target="sm_80")
+
+
+def test_the_run_of_a_lost_gpu_is_told_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch, lost=0)
+    with pytest.raises(NoSuchDevice, match=r"this host has cuda:0 \(a GPU that does not answer\), cuda:1 \(NVIDIA"):
+        device_of("GPU-00", threads=1, target="sm_80")
+
+
+def test_a_driver_that_does_not_even_count_is_told_as_one_gpu_with_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uncounted() -> int:
+        raise NVMLError("Unknown Error")
+
+    nvml(monkeypatch)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetCount", uncounted)
+    assert device_of("", threads=1, target="sm_80").kind == "cpu"
+    assert list_processes() == ()
+    with pytest.raises(NoSuchDevice, match="driver does not answer"):
+        device_of("cuda", threads=1, target="sm_80")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [({"built_for": ""}, "cuda:0 cannot be used: .* built without CUDA"), ({"mig": 1}, "it is in MIG mode")],
+)
+def test_no_wish_goes_to_the_cpu_where_no_gpu_can_be_used_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], said: str
+) -> None:
+    nvml(monkeypatch, **state)
+    assert device_of("", threads=1, target="sm_80").kind == "cpu"
+    with pytest.raises(NoSuchDevice, match=said):
+        device_of("cuda:0", threads=1, target="sm_80")
+    assert why_on_cpu("").startswith("On the CPU, because cuda:0")
+    assert why_on_cpu("cpu") == "", "who asks for the CPU needs no reason"
+
+
+@pytest.mark.parametrize("built_for", ["13.0", None], ids=["for CUDA", "not known"])
+def test_a_gpu_that_can_be_used_needs_no_excuse(monkeypatch: pytest.MonkeyPatch, built_for: str | None) -> None:
+    nvml(monkeypatch, built_for=built_for)
+    assert device_of("", threads=1, target="sm_80").kind == "cuda"
+    assert why_on_cpu("") == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "left"),
+    [
+        (None, (0, 1)), ("", ()), ("-1", ()), ("1", (1,)), ("1,0", (1, 0)), (" 1 , 0", (1, 0)), ("1,7,0", (1,)),
+        ("0,0", (0,)), ("GPU-22bb", (1,)), ("GPU-2", (1,)), ("GPU-", ()), ("MIG-11aa", ()), ("GPU-22bb,0", (1, 0)),
+    ],
+)  # fmt: skip
+def test_the_environment_leaves_the_gpus_that_cuda_would_leave(setting: str | None, left: tuple[int, ...]) -> None:
+    assert visible(setting, [ONE, TWO]) == left
+
+
+def test_gpus_are_counted_as_cuda_counts_those_that_the_environment_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch, seen="1")
+    assert [gpu.uuid for gpu in list_gpus()] == ["GPU-11"]
+    device = device_of("cuda:0", threads=1, target="sm_80")
+    assert (device.index, device.number, device.uid) == (0, 1, "GPU-11")
+    for wish in ("cuda:1", "GPU-00"):
+        with pytest.raises(
+            NoSuchDevice, match=r"this host has cuda:0 \(.*GPU-11\); CUDA_VISIBLE_DEVICES=1 leaves 1 of 2"
+        ):
+            device_of(wish, threads=1, target="sm_80")
+
+
+def test_an_environment_that_leaves_no_gpu_means_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch, seen="")
+    assert device_of("", threads=1, target="sm_80").kind == "cpu"
+    assert why_hidden() == "CUDA_VISIBLE_DEVICES= leaves none of 2 GPU(s)"
+    with pytest.raises(NoSuchDevice, match=r"'cuda' is not here: CUDA_VISIBLE_DEVICES= leaves none .* Use cpu\."):
+        device_of("cuda", threads=1, target="sm_80")
+    nvml(monkeypatch)
+    assert why_hidden() == ""
 
 
 @pytest.mark.parametrize(("mode", "said"), [(3, "exclusive-process"), (2, "prohibited")])
@@ -94,6 +204,8 @@ def test_who_computes_on_each_gpu_is_listed_and_one_that_does_not_tell_hides_nob
     assert list_processes() == (
         GpuProcess(index=1, pid=123, memory_mib=512), GpuProcess(index=1, pid=124, memory_mib=0),
     )  # fmt: skip
+    monkeypatch.setenv(VISIBLE, "1")
+    assert {one.index for one in list_processes()} == {0}, "the number that CUDA and `list_gpus` give it"
 
 
 def test_without_a_driver_nobody_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def unleased(request: WorkerRequest) -> WorkerReply:
 
 def qualified(request: WorkerRequest) -> WorkerReply:
     task = request.task
-    names = [(w.name, d) for w in task.workloads_on("cuda", held_out=True) for d in task.distributions]
+    names = [(w.name, d) for w in task.workloads_on(request.device.kind, held_out=True) for d in task.distributions]
     references = [{"workload": w, "distribution": d, **REFERENCE} for w, d in names]
     trials = [{"mutant": "zeros", "workload": w, "distribution": d, "passes": False} for w, d in names]
     return finished(request, {"references": references, "trials": trials})
@@ -274,7 +274,7 @@ async def test_a_probe_that_got_no_lease_says_nothing_of_the_gpu(tmp_path: Path)
 
 async def test_what_a_probe_says_names_no_hidden_workload(tmp_path: Path) -> None:
     def telling(request: WorkerRequest) -> WorkerReply:
-        unseen = next(w.name for w in request.task.workloads_on("cuda", held_out=True) if w.held_out)
+        unseen = next(w.name for w in request.task.workloads_on(request.device.kind, held_out=True) if w.held_out)
         return ended(request, "not_started", fault=f"workload {unseen}, forward raised ValueError: shape_77")
 
     async with hosted(Host(tmp_path, crash, *[telling] * 3)) as host:

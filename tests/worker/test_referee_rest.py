@@ -1,4 +1,7 @@
-"""A referee on a GPU that is not asked gives memory back: first what is kept for later, then the weights too."""
+"""A referee on a GPU that is not asked gives memory back: first what is kept for later, then the weights too.
+
+And what it could not do is a sentence, with a traceback where something broke.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelgate.tools.worker import referee
+from kernelgate.tools.worker import frames, referee
+from kernelgate.tools.worker.cuda_driver import CudaFailure
 from kernelgate.tools.worker.referee import Referee
 
 
@@ -51,3 +55,28 @@ def test_one_that_is_not_asked_gives_back_all(line: tuple[socket.socket, socket.
 def test_on_the_cpu_there_is_nothing_to_give_back(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
     resting(line[0], done, gpu=False).await_message(line[0])
     assert done == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "is_traced"),
+    [
+        (CudaFailure("this build of torch has no CUDA"), "this build of torch has no CUDA", False),
+        (KeyError("x"), "The referee failed: KeyError: 'x'", True),
+    ],
+)
+def test_a_host_without_what_cuda_needs_is_a_sentence_and_only_what_broke_leaves_a_traceback(
+    line: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    error: Exception, said: str, is_traced: bool,
+) -> None:  # fmt: skip
+    def failing(*_: Any) -> Any:
+        raise error
+
+    near, far = line
+    monkeypatch.setattr(Referee, "answer", failing)
+    frames.send(far, {"request_id": 1})
+    far.shutdown(socket.SHUT_WR)
+    referee.serve(near)
+    reply = frames.receive(far)
+    assert reply is not None
+    assert reply[0] == {"op": "failed", "error": said, "request_id": 1}
+    assert ("Traceback" in capsys.readouterr().err) is is_traced

@@ -156,6 +156,10 @@ class Book(Protocol):
         """What the referee found of a task on the server's own device; None before the first run of it there."""
         ...
 
+    async def why_on_cpu(self, device: str) -> str:
+        """Why a run without a named device is on the CPU although there is a GPU, as a sentence; else empty."""
+        ...
+
     async def start_run(self, wish: RunWish) -> RunView:
         """Open a run (or return the one of that key) on a qualified task; returns once its own kernel has climbed."""
         ...

@@ -19,7 +19,9 @@ class DeviceRef(Frozen):
 
     kind: DeviceKind
     index: int = 0
-    """CUDA ordinal; 0 on the CPU."""
+    """CUDA ordinal among the GPUs that `CUDA_VISIBLE_DEVICES` leaves; 0 on the CPU."""
+    number: int = 0
+    """Of the GPU among all of the host: it names the user that its children run as, the same for each server."""
     uid: str = "cpu"
     """GPU UUID, or `cpu`: names the lease."""
     target: str = "sm_90"

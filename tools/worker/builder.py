@@ -1,8 +1,6 @@
 """The trusted side of one compile: asks the candidate's process to load and to trace, then reads its binaries."""
 
 import json
-import os
-import shutil
 import socket
 import time
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from kernelgate.tasks.model import Frozen, Task, Workload
 from kernelgate.tasks.source import with_overrides
 from kernelgate.tasks.source_scan import scan_files
 from kernelgate.tools.kit import catalogue
+from kernelgate.tools.kit.build_tools import find_build_tools
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import binaries, conversation, frames, protocol
@@ -22,10 +21,6 @@ from kernelgate.tools.worker.folders import caches_of
 
 COMPILE_S: Final = 35.0
 """Autotuned configurations are compiled for so long, of the 60 s of a compile; the rest is left to the device."""
-CUDA_HOMES: Final = tuple(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ) or (
-    "/usr/local/cuda",
-)
-"""Where torch looks for nvcc beside the path."""
 MAX_CONFIGURATIONS: Final = 48
 """Per workload; what is left out compiles at the first call on the device."""
 
@@ -71,10 +66,8 @@ class TraceBuilder:
         return self._request.files
 
     def missing_programs(self) -> tuple[str, ...]:
-        """Looked for where torch looks: `CUDA_HOME` and the path."""
-        path = os.pathsep.join((*(f"{home}/bin" for home in CUDA_HOMES), os.environ.get("PATH", "")))
-        wanted = {"nvcc": ("nvcc",), "ninja": ("ninja",), "a C++ compiler": ("c++", "g++", "clang++")}
-        return tuple(name for name, programs in wanted.items() if not any(shutil.which(p, path=path) for p in programs))
+        """Looked for now: what is installed while a worker is there counts at once."""
+        return tuple(name for name, path in find_build_tools().items() if not path)
 
     def load(self) -> Fault | None:
         """Have the candidate's module imported."""

@@ -238,7 +238,8 @@ def serve(control: socket.socket) -> None:
         except SupervisorGone:
             return
         except Exception as error:  # noqa: BLE001  ours, whatever it is: said to the supervisor, traced in its log
-            traceback.print_exc(file=sys.stderr)
+            if not isinstance(error, CudaFailure):  # its sentence says all: the host lacks something, nothing broke
+                traceback.print_exc(file=sys.stderr)
             reply = {"op": "failed", "error": _sentence(error)}
         finally:
             for descriptor in descriptors:

@@ -62,7 +62,7 @@ async def survey(device: DeviceRef, state_dir: Path, *, namespaces: bool) -> Sur
     plain = Host(landlock_abi=landlock.landlock_abi(), seccomp=not seccomp.why_not(), pids_cgroup=_pids_cgroup())
     choices = [plain]
     if os.geteuid() == 0:
-        uid = CPU_UID if device.kind == "cpu" else _FIRST_GPU_UID + device.index % _GPU_UIDS
+        uid = CPU_UID if device.kind == "cpu" else _FIRST_GPU_UID + device.number % _GPU_UIDS
         walled = [replace(plain, namespaces=True, uid=uid), replace(plain, namespaces=True)] if namespaces else []
         choices = [*walled, replace(plain, uid=uid), plain]
     refused: dict[Host, str] = {}

@@ -20,6 +20,8 @@ PRICE_HEADROOM: Final = 1.5
 """Extending a hold costs a second run of the call, holding too much only blocks the purse for a moment."""
 PRICE_ROOM_S: Final = 0.5
 """Beside that: a call of 0.2 s takes 0.4 s where several agents share the device and nothing was started ahead."""
+FULL: Final = ":full"
+"""Ends the workload set of a result that cost more than the rung usually does; no price is learned from it."""
 PRICE_WINDOW: Final = 200
 """Latest results that a price is learned from."""
 _RUN: Final = """
@@ -187,11 +189,13 @@ class Reads(Session):
             rows = self.query(
                 f"""SELECT gpu_s + cpu_s + overrun_s AS device_s, max(work_s, wall_s) AS work_s FROM results
                 WHERE task_digest = ? AND environment_id = ? AND rung = ? AND replay_of IS NULL
-                AND verdict IN ({", ".join("?" * len(passing))}) ORDER BY result_id DESC LIMIT {PRICE_WINDOW}""",
+                AND verdict IN ({", ".join("?" * len(passing))}) AND workload_set NOT LIKE ?
+                ORDER BY result_id DESC LIMIT {PRICE_WINDOW}""",
                 task_digest,
                 environment_id,
                 rung.value,
                 *passing,
+                f"%{FULL}",
             )
             if rows:
                 found[rung] = _price(rung, [row["device_s"] for row in rows], [row["work_s"] for row in rows])

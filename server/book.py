@@ -234,6 +234,9 @@ class ServerBook:
         if stored is None:
             known = sorted({*record.files, *(a.name for a in artifacts)})
             raise ToolMistake(f"candidate {candidate_id} has no text {name!r}; it has: {', '.join(known)}.")
+        if name.endswith(".ncu-rep") and stored.path is not None:
+            place = self._services.settings.ledger.parent / stored.path
+            raise ToolMistake(f"{name} is no text: open {place} with ncu-ui, or `ncu --import {place}`.")
         try:
             data = await self._services.ledger.do(lambda ledger: ledger.read_artifact(stored))
         except LedgerError as error:

@@ -5,8 +5,10 @@ from typing import Final, NamedTuple, Protocol
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.promotion import order_of
-from kernelgate.budget.records import RunRecord
-from kernelgate.tasks.model import ENTRY_FILE, Candidate
+from kernelgate.budget.records import CandidateRecord, RunRecord
+from kernelgate.tasks.model import ENTRY_FILE, Candidate, canonical_json
+from kernelgate.tools.kit.moved import moved
+from kernelgate.tools.profile import ProfileReport
 
 CONSERVATIVE: Final = "conservative, made of the ends of both intervals: the two were not timed against each other"
 """Of the interval of each `Gain`."""
@@ -97,6 +99,28 @@ def times_measured(ledger: Ledger, candidate_id: str, environment_id: str) -> st
     if len(ratios) < 2:
         return ""
     return f"measured {len(ratios)} times here, from {min(ratios):.3f}x to {max(ratios):.3f}x"
+
+
+def profile_moved(ledger: Ledger, run: RunRecord, candidate: CandidateRecord) -> str:
+    """What moved since the profile of a candidate's parent or, if that has none, of the best so far; else empty."""
+    mine = _profiled(ledger, run, candidate.candidate_id)
+    best = ledger.incumbent(run.run_id, run.environment_id)
+    others = [candidate.parent_id, None if best is None else best.candidate_id]
+    for other_id in others:
+        other = None if other_id in (None, candidate.candidate_id) else _profiled(ledger, run, str(other_id))
+        if mine is not None and other is not None and (told := moved(other, mine)):
+            return f"against {other_id}: {told}"
+    return ""
+
+
+def _profiled(ledger: Ledger, run: RunRecord, candidate_id: str) -> ProfileReport | None:
+    """The latest profile of a candidate in the run's environment that came to an end."""
+    ended = [
+        result for result in ledger.results(candidate_id)
+        if result.rung is Rung.profile and result.environment_id == run.environment_id
+        and result.verdict in (Verdict.diagnosed, Verdict.no_finding)
+    ]  # fmt: skip
+    return ProfileReport.model_validate_json(canonical_json(ended[-1].report)) if ended else None
 
 
 def _own_id(ledger: Ledger, run: RunRecord) -> str | None:

@@ -88,7 +88,7 @@ def judge(host: Host, catalogue: Catalogue | None = None, hello: Hello | None = 
     """The report over what was read. Pure but for the catalogue, which reads its files."""
     checks = [check(host) for check in _CHECKS]
     if host.gpus:
-        checks.append(_gpu_processes(host))
+        checks += [_gpu_processes(host), _counters(host)]
     if hello is not None:
         checks.append(_confinement(hello))
     if catalogue is not None:
@@ -182,9 +182,7 @@ def _cpu(host: Host) -> Check:
 def _memory(host: Host) -> Check:
     found = f"{_gb(host.memory_free_bytes)} free of {_gb(host.memory_bytes)}"
     if host.memory_free_bytes < MEMORY_WANTED_BYTES:
-        advice = (
-            "Less than 4.3 GB free: candidates may be killed for memory. Close something, or use smaller workloads."
-        )
+        advice = "Less than 4.3 GB free: candidates may be killed for it. Close something, or use smaller workloads."
         return Check(name="memory", state="warn", found=found, advice=advice)
     return Check(name="memory", state="ok", found=found)
 
@@ -210,6 +208,11 @@ def _gpu(host: Host) -> Check:
         name="gpu", state="missing", found="no NVIDIA GPU, or no driver for it",
         advice=f"{still} If there is a GPU, install NVIDIA's driver (580 or newer for CUDA 13).",
     )  # fmt: skip
+
+
+def _counters(host: Host) -> Check:
+    seen = host.counters
+    return Check(name="counters", state="warn" if seen.advice else "ok", found=seen.found, advice=seen.advice)
 
 
 def _gpu_processes(host: Host) -> Check:

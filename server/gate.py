@@ -84,7 +84,8 @@ class Gate:
         settings = args.model_dump(mode="json", exclude={"wait_s", "source", "files", "note", "parent_id", "run_id"})
         settings["candidate_id"] = candidate.candidate_id
         door = await self._services.door(
-            run, candidate, fresh=getattr(args, "fresh", False), override_reason=getattr(args, "override_reason", None)
+            run, candidate, fresh=getattr(args, "fresh", False), override_reason=getattr(args, "override_reason", None),
+            depth=getattr(args, "depth", "counters"),
         )
         known = () if door.fresh else await self._from_book(door, rungs)
         if known and (len(known) == len(rungs) or not known[-1].passed):
@@ -277,6 +278,7 @@ class Gate:
         if isinstance(report, CompileReport) and may_build_on_device(door, report):
             report = await build_on_device(self._services, door, report)
         report, artifacts = with_output(report, reply.log, plan)
+        artifacts += with_inspection(facts)
         result = ResultInput(
             rung=rung, verdict=report.verdict, code=report.code, report=report.model_dump(mode="json"),
             score=score_of(tool, report), workload_set=self._services.workload_set(tool, door),

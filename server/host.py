@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from kernelgate.server.counters_check import CounterAccess, read_access
 from kernelgate.server.environment import cpu_model
 from kernelgate.server.gpus import Gpu, GpuProcess, list_gpus, list_processes, why_hidden
 from kernelgate.server.installed import package_version, torch_cuda
@@ -76,6 +77,7 @@ class Host(Frozen):
     has_memfd: bool
     """Whether memory can be lent under seals."""
     has_descriptor_passing: bool
+    counters: CounterAccess
     data: Folder
     leases: Folder
 
@@ -105,6 +107,7 @@ def read_host(data_dir: Path, lease_dir: Path = LEASE_FOLDER) -> Host:
         namespaces={kind: _why_no_namespace(flag) for kind, flag in NAMESPACES.items()},
         has_memfd=_has_memfd(),
         has_descriptor_passing=hasattr(socket, "send_fds"),
+        counters=read_access(data_dir),
         data=read_folder(data_dir),
         leases=read_folder(lease_dir),
     )

@@ -11,6 +11,8 @@ from kernelgate.budget.model import CandidateId, Rung, RunId
 from kernelgate.budget.records import CandidateRecord
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.tasks.source_shape import Shape, shape_of
+from kernelgate.tools.compile import CompileReport
+from kernelgate.tools.kit.facts import Kernel
 from kernelgate.tools.kit.parents import Structure
 
 KEPT: Final = 5_000
@@ -84,3 +86,16 @@ def kernels_built(ledger: Ledger, run_id: RunId) -> dict[CandidateId, int]:
         Rung.compile.value,
     )
     return {row["candidate_id"]: row["kernels"] for row in rows}
+
+
+def kernels_of(ledger: Ledger, candidate_id: CandidateId) -> tuple[Kernel, ...]:
+    """The kernels of a candidate's latest build, as they were read from their binaries."""
+    rows = ledger.query(
+        "SELECT report_json FROM results WHERE candidate_id = ? AND rung = ? ORDER BY event_seq DESC LIMIT 1",
+        candidate_id,
+        Rung.compile.value,
+    )
+    if not rows:
+        return ()
+    report = CompileReport.model_validate_json(rows[0]["report_json"])
+    return tuple(described.kernel for described in report.kernels)

@@ -1,5 +1,6 @@
 """What came of a rung, and the forms that it takes: pure functions between the worker's words and the reply's."""
 
+import base64
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +20,10 @@ from kernelgate.tools.kit.spec import RungReport
 from kernelgate.tools.kit.timing_report import TimingFacts, public_names
 from kernelgate.tools.kit.wire import WorkerReply
 from kernelgate.tools.precise_time import PrecisePlan, PreciseReport
+from kernelgate.tools.profile import ProfileFacts
 
 LOG_ARTIFACT: Final = "output.log"
+NSIGHT_ARTIFACT: Final = "profile.ncu-rep"
 
 
 class Neighbour(Frozen):
@@ -132,6 +135,13 @@ def with_output(report: RungReport, output: str, plan: Frozen) -> tuple[RungRepo
     if isinstance(report, PreciseReport):
         report = report.model_copy(update={"log": f"{report.log}\n{hidden.OUTPUT_NOT_KEPT}".lstrip()})
     return report, ()
+
+
+def with_inspection(facts: Frozen | None) -> tuple[ArtifactInput, ...]:
+    """Nsight Compute's own report of a call, as an artifact."""
+    if not isinstance(facts, ProfileFacts) or not facts.inspection.report:
+        return ()
+    return (ArtifactInput(name=NSIGHT_ARTIFACT, data=base64.b64decode(facts.inspection.report)),)
 
 
 def least_of(hold: Amount, usual_s: float) -> Amount:

@@ -14,12 +14,13 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, Amount, Promotion, Purse, RefusalKind, Rung, Verdict
 from kernelgate.budget.outcomes import Replayed
+from kernelgate.budget.reads import FULL
 from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.endings import Endings
 from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
 from kernelgate.server.health import Health
-from kernelgate.server.kinship import Shapes
+from kernelgate.server.kinship import Shapes, kernels_of
 from kernelgate.server.ledger_thread import LedgerThread
 from kernelgate.server.owner import this_process
 from kernelgate.server.policy import priced_tools
@@ -39,7 +40,7 @@ from kernelgate.tools.kit.runner import Runner, SupervisorOptions, SupervisorRun
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.precise_time import PrecisePlan
-from kernelgate.tools.profile import ProfilePlan
+from kernelgate.tools.profile import FULL_HOLD_S, Depth, ProfilePlan
 
 log = logging.getLogger("kernelgate")
 
@@ -64,6 +65,8 @@ class Door:
     """Whether the task was tried in this environment, and carries what was found; else it is before it is measured."""
     fresh: bool = False
     override_reason: str | None = None
+    depth: Depth = "counters"
+    """Of a profile."""
 
     def environment_at(self, rung: Rung) -> Environment:
         """A build depends on the target, everything else on the device."""
@@ -152,7 +155,8 @@ class Services:
         return environment_of(device, task.precision, self.harness)
 
     async def door(
-        self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None
+        self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None,
+        depth: Depth = "counters",
     ) -> Door:
         """The climb of a candidate, on the task as it stood when the run began."""
         device = self.device_of_run(run)
@@ -172,6 +176,7 @@ class Services:
             account=run.account_id, run=run, task=task if fitness is None else fitness.applied_to(task),
             candidate=candidate, device=device, environment=self.environment(device, task), target=target,
             qualified=fitness is not None and fitness.fit, fresh=fresh, override_reason=override_reason,
+            depth=depth,
         )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:
@@ -182,6 +187,8 @@ class Services:
         """Names what a rung runs, so that results over other workloads are never taken for the same."""
         if tool.rung is Rung.compile:
             return "trace"
+        if tool.rung is Rung.profile and door.depth == "full":
+            return f"{door.device.kind}:all{FULL}"
         return f"{door.device.kind}:smallest" if _interpreted(door) else f"{door.device.kind}:all"
 
     async def plan(self, tool: AnyMeasuringTool, door: Door) -> Frozen:
@@ -191,7 +198,8 @@ class Services:
         if tool.rung is Rung.precise:
             return PrecisePlan(held_out=hidden.exist_on(door.task, door.device.kind))
         if tool.rung is Rung.profile:
-            return ProfilePlan(own_kernels=kernel_names(door.candidate.files))
+            kernels = await self.ledger.do(lambda ledger: kernels_of(ledger, door.candidate.candidate_id))
+            return ProfilePlan(depth=door.depth, own_kernels=kernel_names(door.candidate.files), kernels=kernels)
         plan: Frozen = tool.plan()
         return plan
 
@@ -232,6 +240,8 @@ class Services:
         if tool.rung is Rung.compile:
             return Amount(calls=1, work_s=work_s), 0.0
         seconds, usual_s = hold_and_usual_s(tool, learned)
+        if tool.rung is Rung.profile and door.depth == "full":
+            seconds = FULL_HOLD_S  # learned prices are those of the cheaper depth
         return device_amount(door.device, seconds, calls=1, work_s=work_s), usual_s
 
     async def standing(self, door: Door) -> advice.Standing:

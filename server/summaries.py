@@ -19,6 +19,9 @@ async def summary_of(services: Services, tool: AnyMeasuringTool, door: Door, las
         said += [repeated] if repeated else []
         said += [f"it is {other}" for other in against]
         said += [f"intervals between two candidates are {CONSERVATIVE}"] if any("between" in o for o in against) else []
+    if last.rung is Rung.profile and last.passed:
+        since = await services.ledger.do(lambda book: comparisons.profile_moved(book, door.run, door.candidate))
+        said += [since] if since else []
     if tool.rung is Rung.compile and await services.ledger.do(lambda ledger: is_repeated(ledger, door.candidate)):
         said.append(f"this very source was submitted before: it is {door.candidate.candidate_id}")
     if tool.rung is Rung.compile and (twin := await near_duplicate(services.shapes, services.ledger, door.candidate)):

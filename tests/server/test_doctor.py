@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from kernelgate.server.counters_check import CounterAccess
 from kernelgate.server.doctor import Check, Report, examine, judge, render
 from kernelgate.server.host import NAMESPACES, PACKAGES, Folder, Gpu, GpuProcess, Host, read_folder, read_host
 from kernelgate.tasks.catalogue import Catalogue
@@ -40,6 +41,7 @@ GPU_HOST = Host(
     has_memfd=True,
     has_descriptor_passing=True,
     data=Folder(path=Path("/data"), file_system="ext4", free_bytes=50 << 30),
+    counters=CounterAccess(library="13.4.0", administrators_only=False, folder=Path("/data/counters")),
     leases=Folder(path=Path("/leases"), file_system="ext4", free_bytes=50 << 30),
 )
 LAPTOP = GPU_HOST.model_copy(

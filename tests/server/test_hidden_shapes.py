@@ -158,9 +158,9 @@ async def test_what_fails_on_a_public_workload_keeps_its_text(tmp_path: Path) ->
 async def test_sizes_and_times_of_a_hidden_workload_are_not_told(tmp_path: Path) -> None:
     reply, _ = await climbed(tmp_path, worker(after(steady("tail_cpu", held_out=True))))
     public, hidden = reply["last_report"]["workloads"][0], reply["last_report"]["workloads"][-1]
-    assert {"candidate_us", "baseline_us", "bound_us"} <= set(public)
+    assert {"candidate_us", "baseline_us", "bound_us", "headroom"} <= set(public)
     assert hidden["workload"] == "held_out_1"
-    assert hidden.keys() & {"candidate_us", "baseline_us", "bound_us"} == set()
+    assert hidden.keys() & {"candidate_us", "baseline_us", "bound_us", "headroom"} == set()
 
 
 @pytest.mark.anyio

@@ -267,6 +267,7 @@ def test_less_work_than_the_reference_does_is_no_impossible_claim_but_checked_ha
     assert report.verdict is Verdict.faster
     assert "faster than the reference's operations could be done: 2 more answers were right" in report.summary
     assert report.workloads[0].bound_us == pytest.approx(800), "by its bytes alone: its operations are not needed"
+    assert report.workloads[0].headroom == pytest.approx((report.workloads[0].candidate_us or 0) / 800)
     assert report.stop_advice == ""
     assert verdict(usual).workloads[0].bound_us == pytest.approx(2000)
     assert verdict(usual).stop_advice

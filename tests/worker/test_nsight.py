@@ -103,7 +103,7 @@ def test_a_run_without_kernels_says_why_in_one_sentence(inspected: Any, body: st
 def test_a_large_report_is_read_but_not_kept_and_a_huge_one_is_not_read(
     inspected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nsight, "REPORT_BYTES", 4)
+    monkeypatch.setattr(protocol, "REPORT_BYTES", 4)
     answer = inspected(writes())
     assert (len(answer.kernels), answer.report_bytes) == (1, 0)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kernelgate.tasks.model import Distribution, Task
-from kernelgate.tools.kit.evidence import Counted, OperatorProfile
+from kernelgate.tools.kit.evidence import Counted, Inspection, OperatorProfile
 from kernelgate.tools.kit.facts import (
     Block,
     Ceilings,
@@ -90,6 +90,10 @@ class Bench(Protocol):
 
     def counted(self, workload: str) -> Counted:
         """What was counted in `profile`, and what the device is."""
+        ...
+
+    def inspect(self, limit_s: float) -> Inspection | Fault:
+        """One call on what `profile` made ready, under Nsight Compute, for at most so long."""
         ...
 
     def watched(self) -> Watched | Fault:

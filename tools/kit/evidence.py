@@ -134,6 +134,19 @@ class Inspected(Frozen):
     hot: Annotated[tuple[HotLine, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=5)
 
 
+class Inspection(Frozen):
+    """One call under Nsight Compute."""
+
+    kernels: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = ()
+    """Longest first, at most 8."""
+    launches: int = 0
+    """Seen; at most 20 are replayed."""
+    note: str = ""
+    """Why there are no kernels."""
+    report: str = ""
+    """ncu's own file in base64; empty where it is too large to be kept."""
+
+
 class Counted(Frozen):
     """What the referee knows beside the candidate's own profile."""
 
@@ -153,6 +166,8 @@ class Evidence(Frozen):
     device: DeviceShape | None = None
     """None on the CPU."""
     counters: Counters | None = None
+    inspected: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = ()
+    """By Nsight Compute, where it was asked for."""
     kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
     """The candidate's own, read from their binaries at `compile`."""
     tensor_cores_serve: bool = False

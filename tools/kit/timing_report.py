@@ -101,6 +101,8 @@ class WorkloadRatio(Frozen):
     pairs: int
     bound_us: float | None = None
     """Least time that the task's bytes and operations need at the device's measured ceilings; see `bound_us`."""
+    headroom: float | None = None
+    """candidate_us / bound_us: times faster it could become at most."""
 
 
 def _bytes_us(workload: WorkloadFacts, gb_s: float) -> float:
@@ -157,6 +159,8 @@ def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> Wo
         return None
     outside = timing.outside_bounds(0.95)
     public = not timing.workload.held_out
+    candidate_us = timing.candidate_us()
+    least_us = bound_us(timing.workload, ceilings, candidate_us) if ceilings and public else None
     return WorkloadRatio(
         workload=name,
         ratio=own.median,
@@ -165,10 +169,11 @@ def ratio_of(timing: WorkloadTiming, name: str, ceilings: Ceilings | None) -> Wo
         outside_ratio=outside.median if outside else None,
         outside_low=outside.low if outside else None,
         outside_high=outside.high if outside else None,
-        candidate_us=timing.candidate_us() if public else None,
+        candidate_us=candidate_us if public else None,
         baseline_us=timing.baseline_us() if public else None,
         pairs=len(timing.pairs),
-        bound_us=bound_us(timing.workload, ceilings, timing.candidate_us()) if ceilings and public else None,
+        bound_us=least_us,
+        headroom=candidate_us / least_us if least_us else None,
     )
 
 

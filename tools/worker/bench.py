@@ -8,7 +8,7 @@ from functools import partial
 
 from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tools.kit import facts
-from kernelgate.tools.kit.evidence import Counted, OperatorProfile
+from kernelgate.tools.kit.evidence import Counted, Inspection, OperatorProfile
 from kernelgate.tools.kit.facts import Block, Ceilings, Comparison, Fault, Prepared, Side, Watched
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, protocol
@@ -235,6 +235,10 @@ class RefereeBench:
     def counted(self, workload: str) -> Counted:
         """See `Bench`; on the CPU nothing is counted."""
         return self._profiling.counted(self._held(workload).sizes, self._task.precision)
+
+    def inspect(self, limit_s: float) -> Inspection | Fault:
+        """See `Bench`."""
+        return self._profiling.inspect(self._task.precision, limit_s)
 
     def watched(self) -> Watched | Fault:
         """One more call, its operators noted by the candidate's process."""

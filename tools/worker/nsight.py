@@ -33,8 +33,6 @@ LAUNCHES: Final = 20
 """Most launches of a call that are replayed: a call of thousands would take an hour."""
 SAVED_BYTES: Final = 2 << 30
 """Most of weights and inputs: they go through a file, to a process that holds them beside ours."""
-REPORT_BYTES: Final = 16 << 20
-"""Most of a report that is kept; a usual one has one megabyte."""
 READ_BYTES: Final = 64 << 20
 """Most of a report that is read at all, and of a table that is made of it."""
 TABLE_S: Final = 15.0
@@ -91,7 +89,7 @@ class Nsight:
         if not kernels:
             return _without(why_not(status, said))
         longest = sorted(kernels, key=lambda kernel: -kernel.us)[: protocol.MAX_INSPECTED]
-        kept_bytes = size if size <= REPORT_BYTES else 0
+        kept_bytes = size if size <= protocol.REPORT_BYTES else 0
         return protocol.InspectedCall(kernels=tuple(longest), launches=len(kernels), report_bytes=kept_bytes)
 
     def _table(self, ncu: str, page: str, end_s: float, *options: str) -> str:

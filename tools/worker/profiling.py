@@ -1,11 +1,14 @@
 """The referee's part of a profile: what it asks the candidate's process for, and the counters beside it."""
 
+import base64
 import os
 import random
 from typing import Final, Protocol
 
+import torch
+
 from kernelgate.tasks.model import Precision
-from kernelgate.tools.kit.evidence import Counted, OperatorProfile
+from kernelgate.tools.kit.evidence import Counted, Inspection, OperatorProfile
 from kernelgate.tools.kit.facts import Fault, Prepared
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.conversation import AnswerT
@@ -52,6 +55,10 @@ class Profiling:
         """Nothing."""
         return Counted()
 
+    def inspect(self, precision: Precision, limit_s: float) -> Inspection | Fault:
+        """Nothing: there is no Nsight Compute for a CPU."""
+        return Inspection(note="Nsight Compute profiles GPUs: a CPU has the table of operators only")
+
     def close(self) -> None:
         """The call is over."""
 
@@ -92,6 +99,28 @@ class CudaProfiling(Profiling):
             tensor_cores_serve=tensor_cores_serve(sizes, precision),
         )
 
+    def inspect(self, precision: Precision, limit_s: float) -> Inspection | Fault:
+        """Has the candidate's process run Nsight Compute, and fetches the report."""
+        self.close()  # one profiler at a time
+        torch.cuda.empty_cache()  # the call is made in one more process
+        question = protocol.Inspect(seed=self._seed(), tf32=precision == "tf32", limit_s=limit_s)
+        answer = self._ask(question, protocol.InspectedCall)
+        if isinstance(answer, Fault):
+            return answer
+        report = bytearray()
+        while len(report) < answer.report_bytes:
+            part = self._ask(protocol.ReportPart(start=len(report)), protocol.ReportBytes)
+            if isinstance(part, Fault):
+                return part
+            data = decoded(part.data)
+            if not data:
+                break
+            report += data
+        return Inspection(
+            kernels=answer.kernels, launches=answer.launches, note=answer.note,
+            report=base64.b64encode(report).decode(),
+        )  # fmt: skip
+
     def close(self) -> None:
         """Nobody counts any more."""
         if self._counting is not None:
@@ -105,3 +134,11 @@ class CudaProfiling(Profiling):
         answer = self._ask(protocol.Steady(calls=calls, seed=self._seed()), protocol.Steadied)
         counting.end(calls, 0.0 if isinstance(answer, Fault) else answer.call_us)
         return answer if isinstance(answer, Fault) else None
+
+
+def decoded(data: str) -> bytes:
+    """Base64 from a candidate's process; empty where it is none."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        return b""

@@ -24,6 +24,8 @@ MAX_CALLS: Final = 10_000
 MAX_OUTPUTS: Final = 1_000
 """Tensors and scalars of one answer that are described; a longer answer is told by its first ones."""
 MAX_INSPECTED: Final = 8
+REPORT_BYTES: Final = 16 << 20
+"""Most of a report that is kept; a usual one has one megabyte."""
 REPORT_PART_BYTES: Final = 384 << 10
 """In base64 such a part fits a frame."""
 OUT_OF_MEMORY: Final = ("MemoryError", "OutOfMemoryError")
@@ -323,7 +325,7 @@ class InspectedCall(Frozen):
     kernels: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=MAX_INSPECTED)
     launches: int = Field(default=0, ge=0)
     """Seen; those that took longest are told."""
-    report_bytes: int = Field(default=0, ge=0)
+    report_bytes: int = Field(default=0, ge=0, le=REPORT_BYTES)
     """Of the report, where it is small enough to be kept."""
     note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
     """Why there are no kernels."""

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from kernelgate.budget.model import Verdict
 from kernelgate.tools.kit.evidence import Operator, OperatorProfile
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
+from kernelgate.tools.kit.kernel_names import plain_name
 from kernelgate.tools.kit.wire import ChildExit
-from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge, plain_name
+from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge
 
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 

@@ -1,0 +1,186 @@
+"""Faults in how kernels go through memory. Pure: evidence in, a finding or None out."""
+
+from typing import Final
+
+from kernelgate.tools.kit.evidence import Evidence
+from kernelgate.tools.kit.findings import Finding, finding, gain
+from kernelgate.tools.kit.readings import (
+    CLOCK_CYCLES_US,
+    counted,
+    dram_share,
+    dram_times_needed,
+    headroom,
+    instructions,
+    large_launches,
+    large_rows,
+    main_row,
+    memory_bound,
+    multiplies_matrices,
+    needed_bytes,
+    own_kernels,
+    share,
+    short,
+    times_needed,
+)
+
+WASTED: Final = 3.0
+"""Sectors that L1 moves, in times of what a pass needs: three passes in one kernel reach 2, 4-byte lanes that each
+touch a sector of their own 8, and a transpose with one such side 4.5."""
+SPARSE: Final = 0.6
+"""Instructions a sector. A copy with the widest loads, the leanest coalesced kernel, issues 0.67 on an H200; where each
+lane touches another sector, one load moves 32: a plain transpose has 0.4. It tells
+strided access from reading again, as pooling does."""
+WASTED_UNSEEN: Final = 6.0
+"""Without the count of instructions only so many times are believed, and only of sectors that L1 misses as often."""
+CONFLICTED: Final = 0.8
+"""Passes through shared memory an instruction. 128-bit loads of a register-blocked product stay under 0.5; a transpose
+without padding reaches 2."""
+USUAL_PASSES: Final = 0.2
+"""An instruction, without conflicts."""
+SHARED_BUSY: Final = 0.2
+"""Of the time: fewer passes through shared memory cost nothing."""
+MOVED: Final = 1.6
+"""Bytes through DRAM in times of what the task needs; a good kernel is at 0.5 (writes that stay in the L2) to 1.2."""
+DOMINANT: Final = 0.5
+LARGE_LAUNCHES: Final = 2
+NARROW_BUSY: Final = 0.4
+"""Share of the issue slots from which more elements a load would help; a copy with wide loads takes 0.1."""
+NARROW_HEADROOM: Final = 2.5
+"""The width of loads explains no more than this."""
+MEMORY_KERNELS: Final = (
+    "elementwise", "reduce", "softmax", "norm", "copy", "memcpy", "memset", "index", "catarray", "transpose",
+    "triton_poi", "triton_red", "triton_per",
+)  # fmt: skip
+"""Parts of the names of kernels of torch and inductor that pass over memory once."""
+EPILOGUE_SHARE: Final = 0.15
+
+
+def uncoalesced(evidence: Evidence) -> Finding | None:
+    """Neighbouring lanes touch distant addresses: sectors of which most bytes are not used."""
+    op, times = main_row(evidence), times_needed(evidence, "l1_sectors")
+    if op is None or times is None or not memory_bound(evidence) or multiplies_matrices(evidence, op):
+        return None
+    times /= max(large_launches(evidence), 1)
+    issued, sectors = instructions(evidence), counted(evidence, "l1_sectors")
+    if issued and sectors:
+        strided = times >= WASTED and issued / sectors < SPARSE
+    else:
+        strided = times >= WASTED_UNSEEN and (times_needed(evidence, "l1_misses") or 0.0) >= WASTED_UNSEEN
+    if not strided:
+        return None
+    return finding(
+        "uncoalesced",
+        f"{short(op.name)} moves {times:.1f}x the 32-byte sectors that its {_mb(evidence)} need: neighbouring lanes "
+        "touch distant addresses",
+        min(headroom(evidence), gain(share(evidence, op), times)),
+        f"{short(op.name)}: let the lanes of a warp run along the last, contiguous axis (tl.arange of tl.load and "
+        "tl.store on stride 1); for a transpose go through a tile (tl.trans, or shared memory with rows of 33)",
+    )
+
+
+def _mb(evidence: Evidence) -> str:
+    return f"{needed_bytes(evidence) / 1e6:.3g} MB"
+
+
+def bank_conflicts(evidence: Evidence) -> Finding | None:
+    """Lanes of a warp wait for each other at the banks of shared memory."""
+    op, passes, issued = main_row(evidence), counted(evidence, "shared_wavefronts"), instructions(evidence)
+    if op is None or evidence.counters is None or evidence.device is None or passes is None or not issued:
+        return None
+    # Tensor cores read shared memory without an instruction for each pass.
+    if (counted(evidence, "tensor") or 0.0) > 0.02 or multiplies_matrices(evidence, op):
+        return None
+    cycles = evidence.device.multiprocessors * evidence.counters.call_us * CLOCK_CYCLES_US
+    busy, each = min(1.0, passes / max(cycles, 1.0)), passes / issued
+    if each < CONFLICTED or busy < SHARED_BUSY:
+        return None
+    return finding(
+        "bank_conflicts",
+        f"{short(op.name)} makes {passes:.3g} passes through shared memory a call, {each:.1f} an instruction: "
+        f"{busy:.0%} of the time; one a load is enough",
+        min(headroom(evidence), gain(busy, each / USUAL_PASSES)),
+        f"{short(op.name)}: pad the rows of its shared tile by one element ([32][33]) or swizzle them, so that the 32 "
+        "lanes of a warp meet 32 banks",
+    )
+
+
+def many_passes(evidence: Evidence) -> Finding | None:
+    """One kernel moves several times the bytes that the task needs through DRAM."""
+    op, times = main_row(evidence), dram_times_needed(evidence)
+    if op is None or times is None or not memory_bound(evidence):
+        return None
+    if times < MOVED or share(evidence, op) < DOMINANT or large_launches(evidence) >= LARGE_LAUNCHES:
+        return None
+    moving = min(1.0, dram_share(evidence) or 0.0)
+    return finding(
+        "many_passes",
+        f"{short(op.name)} moves {times:.1f}x the {_mb(evidence)} that the task needs through DRAM: "
+        f"{moving:.0%} of the time at its ceiling",
+        min(headroom(evidence), gain(moving, times)),
+        f"{short(op.name)}: read each input once, with all of a row in one block (BLOCK at least the row) or running "
+        "sums (online softmax, Welford) instead of a second loop over memory; make tiles that are read again larger",
+    )
+
+
+def missed_fusion(evidence: Evidence) -> Finding | None:
+    """Several kernels each pass over memory."""
+    rows, count = large_rows(evidence), large_launches(evidence)
+    if count < LARGE_LAUNCHES:
+        return None
+    names = ", ".join(list(dict.fromkeys(short(op.name) for op in rows))[:2])
+    if not memory_bound(evidence):
+        return _epilogue(evidence)
+    moved = dram_times_needed(evidence)
+    # What is fused into the longest one costs little more than that alone, if no other fault is in it.
+    longest_us = max(op.self_us / op.calls if op.calls else op.self_us for op in rows)
+    saying = f", {moved:.1f}x the bytes that the task needs" if moved is not None and moved >= MOVED else ""
+    return finding(
+        "missed_fusion",
+        f"{count:.0f} kernels a call each pass over memory{saying} ({names}): {evidence.profile.call_us:.0f} µs where "
+        f"{_mb(evidence)} need {evidence.profile.call_us / headroom(evidence):.0f}",
+        min(headroom(evidence), evidence.profile.call_us / max(longest_us, 1e-3)),
+        "fuse them into one Triton kernel: load each input once, keep intermediate values in registers, store the "
+        "result once",
+    )
+
+
+def _epilogue(evidence: Evidence) -> Finding | None:
+    """Passes over memory beside the products of matrices."""
+    rows = large_rows(evidence)
+    products = [op for op in rows if multiplies_matrices(evidence, op)]
+    passes = [
+        op for op in rows if op not in products and any(part in short(op.name).lower() for part in MEMORY_KERNELS)
+    ]
+    part = sum(share(evidence, op) for op in passes)
+    if not products or part < EPILOGUE_SHARE:
+        return None
+    names = ", ".join(list(dict.fromkeys(short(op.name) for op in passes))[:2])
+    return finding(
+        "missed_fusion",
+        f"{part:.0%} of the time goes into passes over memory beside the products: {names}",
+        min(headroom(evidence), gain(part, 10.0)),
+        f"do them in the epilogue of {short(products[0].name)}: a Triton tl.dot kernel that applies them to its "
+        "accumulator before tl.store",
+    )
+
+
+def narrow_loads(evidence: Evidence) -> Finding | None:
+    """The largest kernel reads at most 32 bits a lane at a time, in a task that memory bounds."""
+    op = main_row(evidence)
+    if op is None or share(evidence, op) < DOMINANT or not memory_bound(evidence):
+        return None
+    kernels, times = own_kernels(evidence, op), headroom(evidence)
+    if not kernels or any(kernel.vector_loads for kernel in kernels) or times > NARROW_HEADROOM:
+        return None
+    issue = counted(evidence, "issue")
+    if (issue is not None and issue < NARROW_BUSY) or (dram_share(evidence) or 0.0) > 0.9:
+        return None
+    busy = f"; {issue:.0%} of the issue slots are taken" if issue is not None else ""
+    return finding(
+        "narrow_loads",
+        f"the binary of {short(op.name)} has no 64- or 128-bit load: at most 4 bytes a lane at a time for "
+        f"{_mb(evidence)}{busy}",
+        min(times, gain(share(evidence, op), 1.5)),
+        f"{short(op.name)}: load 16 bytes a lane: contiguous last axis in tl.load, a multiple of 16 in size "
+        "(tl.multiple_of), BLOCK of 4 elements a thread or more; in CUDA float4",
+    )

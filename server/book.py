@@ -22,7 +22,7 @@ from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.kinship import structures
 from kernelgate.server.measure import known_qualification, qualify
 from kernelgate.server.owner import is_alive
-from kernelgate.server.passages import remaining_of
+from kernelgate.server.passages import remaining_of, text_of
 from kernelgate.server.prices import expected_s
 from kernelgate.server.samples_text import samples_text
 from kernelgate.server.services import Services, sentence
@@ -234,14 +234,11 @@ class ServerBook:
         if stored is None:
             known = sorted({*record.files, *(a.name for a in artifacts)})
             raise ToolMistake(f"candidate {candidate_id} has no text {name!r}; it has: {', '.join(known)}.")
-        if name.endswith(".ncu-rep") and stored.path is not None:
-            place = self._services.settings.ledger.parent / stored.path
-            raise ToolMistake(f"{name} is no text: open {place} with ncu-ui, or `ncu --import {place}`.")
         try:
             data = await self._services.ledger.do(lambda ledger: ledger.read_artifact(stored))
         except LedgerError as error:
             raise ToolMistake(str(error)) from None
-        return data.decode("utf-8", "replace")
+        return text_of(stored, data, self._services.settings.data_dir)
 
     async def samples(self, candidate_id: CandidateId) -> str:
         """Every timed block of a candidate's results, a line each."""

@@ -42,6 +42,7 @@ from kernelgate.server.passages import (
     score_of,
     step_of,
     sum_costs,
+    with_inspection,
     with_output,
 )  # fmt: skip
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
@@ -84,7 +85,10 @@ class Gate:
         settings = args.model_dump(mode="json", exclude={"wait_s", "source", "files", "note", "parent_id", "run_id"})
         settings["candidate_id"] = candidate.candidate_id
         door = await self._services.door(
-            run, candidate, fresh=getattr(args, "fresh", False), override_reason=getattr(args, "override_reason", None),
+            run,
+            candidate,
+            fresh=getattr(args, "fresh", False),
+            override_reason=getattr(args, "override_reason", None),
             depth=getattr(args, "depth", "counters"),
         )
         known = () if door.fresh else await self._from_book(door, rungs)

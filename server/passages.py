@@ -2,18 +2,20 @@
 
 import base64
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from kernelgate.budget.model import PASSING, Amount, Purse, Rung, Verdict
-from kernelgate.budget.records import ArtifactInput, ResultRecord, SampleInput, Score
+from kernelgate.budget.records import ArtifactInput, ArtifactRecord, ResultRecord, SampleInput, Score
 from kernelgate.server import advice
 from kernelgate.server.prices import least_device_s
 from kernelgate.server.services import AnyMeasuringTool, Door
 from kernelgate.tasks.model import Frozen, canonical_json
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, LIBRARY, CompileReport
 from kernelgate.tools.kit import hidden
+from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.envelope import Cost, Refusal, Remaining, Step
 from kernelgate.tools.kit.pairing import Pair, WorkloadTiming
 from kernelgate.tools.kit.spec import RungReport
@@ -142,6 +144,14 @@ def with_inspection(facts: Frozen | None) -> tuple[ArtifactInput, ...]:
     if not isinstance(facts, ProfileFacts) or not facts.inspection.report:
         return ()
     return (ArtifactInput(name=NSIGHT_ARTIFACT, data=base64.b64decode(facts.inspection.report)),)
+
+
+def text_of(artifact: ArtifactRecord, data: bytes, folder: Path) -> str:
+    """An artifact that is text; raises `ToolMistake` with the place in the data folder of one that is none."""
+    if artifact.name != NSIGHT_ARTIFACT:
+        return data.decode("utf-8", "replace")
+    place = folder / str(artifact.path)
+    raise ToolMistake(f"{artifact.name} is no text: open {place} with ncu-ui, or `ncu --import {place}`.")
 
 
 def least_of(hold: Amount, usual_s: float) -> Amount:

@@ -155,7 +155,12 @@ class Services:
         return environment_of(device, task.precision, self.harness)
 
     async def door(
-        self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None,
+        self,
+        run: RunRecord,
+        candidate: CandidateRecord,
+        *,
+        fresh: bool,
+        override_reason: str | None,
         depth: Depth = "counters",
     ) -> Door:
         """The climb of a candidate, on the task as it stood when the run began."""

@@ -64,7 +64,7 @@ def profiled(
         ),
         ceilings=ceilings,
         device=H200,
-        counters=None if counters is None else Counters(values=counters, calls=100, call_us=call_us, passes=3),
+        counters=None if counters is None else Counters(values=counters, calls=100, call_us=call_us),
         kernels=kernels,
         tensor_cores_serve=serve,
     )

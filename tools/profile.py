@@ -1,7 +1,7 @@
 """`profile`: why is the candidate as fast as it is? One class, at most two findings, each with its number."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -11,16 +11,32 @@ from kernelgate.tools.kit import failures
 from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.diagnosis import advice, diagnose
-from kernelgate.tools.kit.evidence import Counters, DeviceShape, Evidence, Operator, OperatorProfile
+from kernelgate.tools.kit.evidence import (
+    Counted,
+    Counter,
+    Evidence,
+    Inspected,
+    Inspection,
+    Operator,
+    OperatorProfile,
+)
 from kernelgate.tools.kit.facts import Ceilings, Fault, Kernel, WorkloadFacts
 from kernelgate.tools.kit.findings import BoundClass, Finding
 from kernelgate.tools.kit.kernel_names import plain_name
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 60.0
+NSIGHT_S: Final = 40.0
+"""Nsight Compute replays each kernel of a call about twenty times: 8 to 12 s on an H200."""
+FULL_HOLD_S: Final = 20.0
+"""Held for a profile of full depth, whose cost is not learned from that of the others."""
 CALLS: Final = 20
 SHOWN_OPERATORS: Final = 8
+SHOWN_KERNELS: Final = 3
+"""Of those that Nsight Compute saw; the report file has them all."""
+
+Depth: TypeAlias = Literal["counters", "full"]
 
 
 class ProfileArgs(Frozen):
@@ -28,6 +44,9 @@ class ProfileArgs(Frozen):
 
     candidate_id: CandidateId
     """From `compile`; must have passed quick_time."""
+    depth: Depth = "counters"
+    """`counters`: timeline, and the device's counters where the host lets them be read; about a device second. `full`:
+    Nsight Compute besides, on one call, with stall reasons and the instructions where warps wait; about ten."""
     fresh: bool = False
     """Profile again (charged) instead of answering from the book."""
     wait_s: WaitSeconds = 40.0
@@ -37,8 +56,11 @@ class ProfilePlan(Frozen):
     """How much to profile."""
 
     calls: int = CALLS
+    depth: Depth = "counters"
     own_kernels: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Names of the kernels that the candidate's source defines."""
+    kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
+    """As `compile` read them from their binaries."""
 
 
 class ProfileFacts(Frozen):
@@ -50,13 +72,8 @@ class ProfileFacts(Frozen):
     fault: Fault | None = None
     on_gpu: bool = False
     """The operators are kernels."""
-    device: DeviceShape | None = None
-    """None on the CPU, and on a GPU whose shape is not known: it is diagnosed by its operators alone then."""
-    counters: Counters | None = None
-    kernels: Annotated[tuple[Kernel, ...], BeforeValidator(as_tuple)] = ()
-    """The candidate's own, as `compile` read them."""
-    tensor_cores_serve: bool = False
-    """See `Evidence`."""
+    counted: Counted = Counted()
+    inspection: Inspection = Inspection()
 
 
 class ProfileReport(RungReport):
@@ -76,6 +93,14 @@ class ProfileReport(RungReport):
     findings: Annotated[tuple[Finding, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=2)
     operators: Annotated[tuple[Operator, ...], BeforeValidator(as_tuple)] = ()
     """Largest share first."""
+    launches: float = 0.0
+    """Kernels, copies and fills of a call; 0 on the CPU."""
+    counters: dict[Counter, float] = Field(default_factory=dict["Counter", float])
+    """What the device counted while calls ran back to back; see `Counter`. Empty where it could not be read."""
+    kernels: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = ()
+    """What Nsight Compute saw, at full depth: the longest launches of one call."""
+    missing: str = ""
+    """What this profile had to do without, and what would add it."""
     log: str = ""
 
     @model_validator(mode="after")
@@ -92,11 +117,20 @@ def measure(bench: Bench, plan: ProfilePlan) -> ProfileFacts:
         return ProfileFacts(fault=fault)
     largest = bench.workloads(held_out=False)[-1]
     bench.progress("profiling", 0, 1)
-    profile = bench.profile(largest.name, plan.calls, counters=False)
+    profile = bench.profile(largest.name, plan.calls, counters=True)
     if isinstance(profile, Fault):
         return ProfileFacts(workload=largest, fault=profile)
-    on_gpu = bench.device.kind == "cuda"
-    return ProfileFacts(workload=largest, profile=profile, ceilings=bench.ceilings(), on_gpu=on_gpu)
+    counted = bench.counted(largest.name)
+    inspection: Inspection | Fault = Inspection()
+    if plan.depth == "full":
+        bench.progress("Nsight Compute", 0, 1)
+        inspection = bench.inspect(NSIGHT_S)
+    if isinstance(inspection, Fault):
+        return ProfileFacts(workload=largest, fault=inspection)
+    return ProfileFacts(
+        workload=largest, profile=profile, ceilings=bench.ceilings(), on_gpu=bench.device.kind == "cuda",
+        counted=counted, inspection=inspection,
+    )  # fmt: skip
 
 
 def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> ProfileReport:
@@ -111,16 +145,18 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         return ProfileReport(verdict=Verdict.crashed, code="CRASH", summary="it ended before the profile did")
     if facts.profile.note:
         return ProfileReport(verdict=Verdict.not_permitted, summary=facts.profile.note)
+    counters = facts.counted.counters
     rows = tuple(op.model_copy(update={"name": plain_name(op.name)}) for op in facts.profile.operators)
     diagnosis = diagnose(
         Evidence(
             workload=facts.workload,
             profile=facts.profile,
             ceilings=facts.ceilings,
-            device=facts.device,
-            counters=facts.counters,
-            kernels=facts.kernels,
-            tensor_cores_serve=facts.tensor_cores_serve,
+            device=facts.counted.device,
+            counters=facts.counted.counters,
+            inspected=facts.inspection.kernels,
+            kernels=plan.kernels,
+            tensor_cores_serve=facts.counted.tensor_cores_serve,
         )
     )
     return ProfileReport(
@@ -134,6 +170,10 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         own_kernel_share=own_share(rows, plan.own_kernels) if facts.on_gpu else None,
         findings=diagnosis.findings,
         operators=rows[:SHOWN_OPERATORS],
+        launches=sum(row.calls for row in rows) / max(1, facts.profile.calls) if facts.on_gpu else 0.0,
+        counters={} if counters is None else {name: round(value, 4) for name, value in counters.values.items()},
+        kernels=facts.inspection.kernels[:SHOWN_KERNELS],
+        missing="; ".join(filter(None, (facts.counted.missing, facts.inspection.note))),
     )
 
 
@@ -148,9 +188,10 @@ TOOL: Final = MeasuringTool(
     title="Profile",
     description=(
         "Why is a candidate as fast as it is? Runs it under a profiler on the largest workload and returns the "
-        "roofline class, the headroom, and at most two bottlenecks, each with its evidence and one concrete change to "
-        "try next. Needs a passed quick_time; has its own small purse. Costs about a device second. Use it on your "
-        "best candidate before writing the next one."
+        "bottleneck's class, the headroom, and at most two findings, each with its evidence and one concrete change to "
+        "try next; and what moved since the parent's profile. Needs a passed quick_time; has its own small purse. "
+        "Costs about a device second, with depth=full (Nsight Compute) about ten. Use it on your best candidate "
+        "before writing the next one."
     ),
     rung=Rung.profile,
     args=ProfileArgs,

@@ -48,11 +48,14 @@ def moved(before: Profile, after: Profile) -> str:
         said.append("the same time a call" if stayed else f"a call {before.call_us:.3g} → {after.call_us:.3g} µs")
     if before.launches and after.launches and round(before.launches) != round(after.launches):
         said.append(f"launches {before.launches:.0f} → {after.launches:.0f}")
-    both = [name for name in TOLD if name in before.counters and name in after.counters]
-    changed = {name: after.counters[name] - before.counters[name] for name in both}
-    for name in sorted(changed, key=lambda name: -abs(changed[name]))[:MOST]:
-        if abs(changed[name]) >= LEAST:
-            said.append(f"{TOLD[name]} {before.counters[name]:.0%} → {after.counters[name]:.0%}")
+    both: list[Counter] = [name for name in TOLD if name in before.counters and name in after.counters]
+    changed: dict[Counter, float] = {name: after.counters[name] - before.counters[name] for name in both}
+    most = sorted(changed, key=lambda name: -abs(changed[name]))[:MOST]
+    said += [
+        f"{TOLD[name]} {before.counters[name]:.0%} → {after.counters[name]:.0%}"
+        for name in most
+        if abs(changed[name]) >= LEAST
+    ]
     were, are = ({finding.kind for finding in side.findings} for side in (before, after))
     gone, new = sorted(were - are), sorted(are - were)
     return "; ".join(

@@ -1,7 +1,6 @@
 """What Nsight Compute prints of a report, as CSV, read into facts. Pure."""
 
 import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -116,6 +115,6 @@ def _main_reason(row: Mapping[str, str]) -> str:
 
 
 def _lines_from(text: str, beginning: str) -> Iterable[str]:
-    lines = io.StringIO(text).readlines()
+    lines = text.splitlines()
     first = next((place for place, line in enumerate(lines) if line.startswith(beginning)), len(lines))
     return lines[first:]

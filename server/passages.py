@@ -66,14 +66,15 @@ def remaining_of(purse: Purse) -> Remaining:
 
 
 def may_build_on_device(door: Door, report: CompileReport) -> bool:
-    """Whether running a candidate tells what a trace could not: it reads values, or must be seen to compute itself.
+    """Whether running a candidate tells what a trace could not: it reads values, wants a GPU, must be seen to compute.
 
     Its kernels need a GPU; what computes without any can be seen on the CPU too.
     """
     if report.verdict is not Verdict.needs_device:
         return False
-    language, on_gpu = door.candidate.language, door.device.kind == "cuda"
-    return (language == "triton" and on_gpu) or (report.code == LIBRARY and (on_gpu or language == "torch"))
+    if door.device.kind == "cuda":
+        return not report.missing
+    return report.code == LIBRARY and door.candidate.language == "torch"
 
 
 def wants_more(tool: AnyMeasuringTool, plan: Frozen, reply: WorkerReply) -> bool:

@@ -19,8 +19,8 @@ from kernelgate.tools.compile import (
     built_on_device,
     judge,
     measure,
-    trimmed_log,
 )  # fmt: skip
+from kernelgate.tools.kit.build_log import trimmed_log
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace, Watched
 from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.wire import ChildExit, DeviceRef
@@ -56,6 +56,7 @@ class FakeBuilder:
         self.device = DeviceRef(kind="cpu")
         self.files: Mapping[str, str] = {"candidate.py": source}
         self.asked: list[str] = []
+        self.built: tuple[str, ...] = ("own",)
         self._load, self._trace = load, trace
 
     def load(self) -> Fault | None:
@@ -65,6 +66,13 @@ class FakeBuilder:
     def trace(self) -> Trace | Fault:
         self.asked.append("trace")
         return self._trace
+
+    def construct(self) -> Trace | Fault:
+        self.asked.append("construct")
+        return self._trace
+
+    def extensions(self) -> tuple[str, ...]:
+        return self.built
 
     def kernels(self) -> tuple[Kernel, ...]:
         self.asked.append("kernels")
@@ -338,3 +346,46 @@ def test_memory_views_and_copies_are_no_library_calls() -> None:
     builder = FakeBuilder(TRITON)
     builder.task = builder.task.model_copy(update={"allow_library_calls": False})
     assert verdict_of(measure(builder, CompilePlan())).verdict is Verdict.built
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            CompileFacts(language="cuda", fault=Fault(kind="gone", stage="load")),
+            "limit of 300 s: include fewer headers",
+        ),
+        (CompileFacts(language="triton"), "limit of 60 s: use fewer autotune"),
+        (None, "limit of 60 s (300 s with C++ or CUDA sources)"),
+    ],
+)
+def test_a_build_that_took_too_long_is_told_its_own_limit_and_what_to_do(
+    facts: CompileFacts | None, words: str
+) -> None:
+    report = verdict_of(facts, ChildExit(kind="cap_reached"))
+    assert (report.verdict, words in report.summary) == (Verdict.build_timed_out, True)
+
+
+def test_sources_in_cuda_are_built_by_the_constructor_without_a_device() -> None:
+    builder = FakeBuilder(INLINE)
+    builder.device = DeviceRef(kind="cuda", uid="GPU-1")
+    assert "its C++ and CUDA sources with it" in verdict_of(measure(builder, CompilePlan())).summary
+    assert builder.asked == ["load", "construct"]
+    builder.built = ()
+    assert "no C++ or CUDA source was built yet" in verdict_of(measure(builder, CompilePlan())).summary
+
+
+NO_GPU = Fault(kind="raised", stage="load", error="RuntimeError: No CUDA GPUs are available")
+
+
+@pytest.mark.parametrize("source", [TRITON, "import torch", INLINE])
+def test_who_looks_for_a_gpu_when_it_is_imported_needs_one(source: str) -> None:
+    builder = FakeBuilder(source, load=NO_GPU)
+    builder.device = DeviceRef(kind="cuda", uid="GPU-1")
+    report = verdict_of(measure(builder, CompilePlan()))
+    assert (report.verdict, report.code, report.missing) == ("needs_device", None, ())
+    assert "No CUDA GPUs are available" in report.summary
+
+
+def test_a_torch_candidate_of_a_run_on_the_cpu_finds_no_gpu_later_either() -> None:
+    assert verdict_of(measure(FakeBuilder("import torch", load=NO_GPU), CompilePlan())).verdict == "build_failed"

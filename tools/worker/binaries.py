@@ -151,8 +151,8 @@ def find_tool(name: str, path: str) -> Path | None:
 
 def _binaries(cache: Path) -> Iterator[Path]:
     """Each binary of the cache, in order of path."""
-    for folder in _entries(cache, MAX_FOLDERS, folders=True):
-        for file in _entries(folder, MAX_FILES_PER_FOLDER, folders=False):
+    for folder in entries(cache, MAX_FOLDERS, folders=True):
+        for file in entries(folder, MAX_FILES_PER_FOLDER, folders=False):
             if file.suffix == ".cubin":
                 yield file
 
@@ -166,12 +166,12 @@ def _compiled(file: Path) -> Compiled:
     )
 
 
-def _entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
+def entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
     """Plain folders, or plain files, of a folder; links are neither."""
     found: list[Path] = []
     try:
-        with os.scandir(folder) as entries:
-            for _, entry in zip(range(limit), entries, strict=False):
+        with os.scandir(folder) as listed:
+            for _, entry in zip(range(limit), listed, strict=False):
                 if entry.is_dir(follow_symlinks=False) if folders else entry.is_file(follow_symlinks=False):
                     found.append(Path(entry.path))
     except (FileNotFoundError, NotADirectoryError, PermissionError):

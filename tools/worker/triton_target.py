@@ -81,6 +81,17 @@ def install_standin_driver(target: str) -> None:
     asks for a GPU. Questions to `torch.cuda` are answered for the target too. Without Triton only the latter.
     Raises ValueError for an unknown target.
     """
+    answer_for(target)
+    if importlib.util.find_spec("triton") is None:
+        return
+    properties = properties_of(target)
+    driver: Any = importlib.import_module("triton.runtime.driver").driver
+    compiler: Any = importlib.import_module("triton.backends.compiler")
+    driver.set_active(StandinDriver(properties, compiler.GPUTarget("cuda", properties.arch, WARP_THREADS)))
+
+
+def answer_for(target: str) -> None:
+    """Have questions to `torch.cuda` answered for a target; raises ValueError for an unknown one."""
     properties = properties_of(target)
     fake_cuda.answer_queries(
         fake_cuda.properties_namespace(
@@ -93,11 +104,6 @@ def install_standin_driver(target: str) -> None:
             limits=limits_of(target),
         )
     )
-    if importlib.util.find_spec("triton") is None:
-        return
-    driver: Any = importlib.import_module("triton.runtime.driver").driver
-    compiler: Any = importlib.import_module("triton.backends.compiler")
-    driver.set_active(StandinDriver(properties, compiler.GPUTarget("cuda", properties.arch, WARP_THREADS)))
 
 
 def run_once(call: Callable[[], object], quantiles: Sequence[float] | None = None, **_: object) -> Any:

@@ -13,6 +13,7 @@ from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
 from kernelgate.tools.kit.bench import Builder
 from kernelgate.tools.kit.build_log import trimmed_log, wants_device
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
+from kernelgate.tools.kit.failures import with_remedy
 from kernelgate.tools.kit.house import DeviceBuildFacts
 from kernelgate.tools.kit.occupancy import Occupancy
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
@@ -302,7 +303,7 @@ def _of_fault(fault: Fault, exit_: ChildExit) -> CompileReport:
         return _failed("CRASH", f"its process ended {where}{_ended(exit_)}", log)
     if fault.kind == "broken_protocol":
         return _failed("FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}", log)
-    return _failed(None, f"it failed {where}: {fault.error}", log)
+    return _failed(None, with_remedy(f"it failed {where}: {fault.error}"), log)
 
 
 def _failed(code: Code | None, summary: str, log: str = "") -> CompileReport:

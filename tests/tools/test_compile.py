@@ -375,6 +375,14 @@ def test_sources_in_cuda_are_built_by_the_constructor_without_a_device() -> None
     assert "no C++ or CUDA source was built yet" in verdict_of(measure(builder, CompilePlan())).summary
 
 
+def test_a_binary_for_another_gpu_is_told_what_to_drop() -> None:
+    error = "AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
+    fault = Fault(kind="raised", stage="construct", error=error)
+    summary = verdict_of(CompileFacts(fault=fault)).summary
+    assert summary.startswith("it is built for another architecture than this GPU's: drop -gencode")
+    assert "when constructed: AcceleratorError" in summary
+
+
 NO_GPU = Fault(kind="raised", stage="load", error="RuntimeError: No CUDA GPUs are available")
 
 

@@ -97,7 +97,7 @@ async def _send(
         device=device,
         lease=lease,
         cap_s=cap_s,
-        state_dir=str(services.settings.data_dir / "work"),
+        state_dir=str(services.settings.state_dir),
         hidden=plan is not None and lends_hidden(plan) and hidden.exist_on(task, device.kind),
     )
 

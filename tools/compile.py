@@ -7,7 +7,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from kernelgate.budget.model import CandidateId, Code, Rung, RunId, Verdict, as_tuple
 from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen
 from kernelgate.tasks.source_scan import Language, scan_files
-from kernelgate.tools.kit import occupancy as occupancy_rules
 from kernelgate.tools.kit.allowed import told_of_library_calls, why_forbidden
 from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
 from kernelgate.tools.kit.bench import Builder
@@ -15,15 +14,13 @@ from kernelgate.tools.kit.build_log import trimmed_log, wants_device
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.failures import with_remedy
 from kernelgate.tools.kit.house import DeviceBuildFacts
-from kernelgate.tools.kit.occupancy import Occupancy
+from kernelgate.tools.kit.kernels import MAX_KERNELS_SHOWN, KernelReport, kernel_reports
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
 EXTENSION_LIMIT_S: Final = 300.0
 """For inline C++ and CUDA: one architecture took 28 s on an H200 host, with a cold compiler cache and headers 59 s."""
-MAX_KERNELS_SHOWN: Final = 12
-"""A reply stays under 4,000 tokens; each kernel takes about 150."""
 SHOWN_LIBRARY_CALLS: Final = 20
 LIBRARY: Final[Code] = "REFERENCE_CALL"
 UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
@@ -91,15 +88,6 @@ class CompileFacts(Frozen):
     """The task takes no operators of torch, and it was not seen to the end what forward computes with."""
 
 
-class KernelReport(Frozen):
-    """One compiled kernel, and how much of it fits on a multiprocessor."""
-
-    kernel: Kernel
-    occupancy: Occupancy | None
-    """None where the registers could not be read."""
-    advice: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-
-
 class CompileReport(RungReport):
     """Whether it builds, and what it would take of the device."""
 
@@ -153,7 +141,8 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
     if isinstance(trace, Fault):
         return facts.model_copy(update={"fault": trace})
     if scan.language == "cuda":
-        return facts.model_copy(update={"trace": trace, "notes": builder.notes()})
+        kernels = builder.kernels()
+        return facts.model_copy(update={"trace": trace, "kernels": kernels, "notes": builder.notes()})
     if trace.launches and "triton" not in builder.task.languages:
         return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
     if trace.operators and not builder.task.allow_library_calls:
@@ -230,7 +219,14 @@ def _with_extensions(facts: CompileFacts, trace: Trace) -> CompileReport:
             f"what forward builds first takes the device's time and ends with its call: build it in __init__, without "
             f"a build_directory, where it has {EXTENSION_LIMIT_S:g} s and is kept for the later rungs"
         )
-    return CompileReport(verdict=Verdict.built, summary=f"{said}; next: check_correctness", notes=tuple(notes))
+    reports = kernel_reports(facts.kernels, notes)
+    return CompileReport(
+        verdict=Verdict.built,
+        summary=f"{said}; next: check_correctness",
+        kernels=tuple(reports[:MAX_KERNELS_SHOWN]),
+        kernels_total=len(reports),
+        notes=tuple(notes),
+    )
 
 
 def _too_slow(facts: CompileFacts | None) -> str:
@@ -329,8 +325,6 @@ def _needs_device(trace: Trace) -> CompileReport:
 
 
 def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
-    reports = [_kernel_report(kernel) for kernel in facts.kernels]
-    reports.sort(key=lambda report: not report.advice)
     notes = list(facts.notes)
     if not trace.complete:
         notes.append(f"forward could not be followed to its end without real values ({trace.error}); the check will")
@@ -340,8 +334,7 @@ def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
         )
     if facts.language == "triton" and not trace.launches:
         notes.append("forward launched no Triton kernel")
-    if len(reports) > MAX_KERNELS_SHOWN:
-        notes.append(f"{MAX_KERNELS_SHOWN} of {len(reports)} compiled kernels are shown, those with advice first")
+    reports = kernel_reports(facts.kernels, notes)
     kernels = f", {len(reports)} kernels compiled for {facts.kernels[0].target}" if reports else ""
     return CompileReport(
         verdict=Verdict.built,
@@ -354,13 +347,6 @@ def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
         precisions=trace.precisions,
         notes=tuple(notes),
     )
-
-
-def _kernel_report(kernel: Kernel) -> KernelReport:
-    if kernel.registers == 0 or kernel.target not in occupancy_rules.LIMITS:
-        return KernelReport(kernel=kernel, occupancy=None)
-    found = occupancy_rules.occupancy(kernel, kernel.target)
-    return KernelReport(kernel=kernel, occupancy=found, advice=occupancy_rules.advice(kernel, found))
 
 
 def _no_score(report: Any) -> None:

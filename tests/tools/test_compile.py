@@ -15,7 +15,6 @@ from kernelgate.tools.compile import (
     CompileFacts,
     CompilePlan,
     CompileReport,
-    KernelReport,
     built_on_device,
     judge,
     measure,
@@ -23,6 +22,7 @@ from kernelgate.tools.compile import (
 from kernelgate.tools.kit.build_log import trimmed_log
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace, Watched
 from kernelgate.tools.kit.house import DeviceBuildFacts
+from kernelgate.tools.kit.kernels import KernelReport
 from kernelgate.tools.kit.wire import ChildExit, DeviceRef
 
 FINISHED = ChildExit(kind="finished")
@@ -193,6 +193,14 @@ def test_a_kernel_whose_registers_are_unknown_gets_no_occupancy() -> None:
     assert report.notes == ("install the toolkit",)
 
 
+def test_a_kernel_for_an_architecture_without_limits_is_told_its_spills_and_what_is_unknown() -> None:
+    spilling = KERNEL.model_copy(update={"target": "sm_123", "spill_bytes": 64})
+    report = verdict_of(CompileFacts(language="triton", trace=TRACE, kernels=(spilling, spilling)))
+    assert report.kernels[0].occupancy is None
+    assert "64 bytes per thread" in report.kernels[0].advice[0]
+    assert report.notes == ("occupancy on sm_123 is unknown: its limits are not in the table of this version",)
+
+
 def test_of_many_kernels_those_with_advice_are_shown() -> None:
     spilling = KERNEL.model_copy(update={"spill_bytes": 64, "name": "z"})
     report = verdict_of(CompileFacts(language="triton", trace=TRACE, kernels=(*[KERNEL] * 20, spilling)))
@@ -346,54 +354,3 @@ def test_memory_views_and_copies_are_no_library_calls() -> None:
     builder = FakeBuilder(TRITON)
     builder.task = builder.task.model_copy(update={"allow_library_calls": False})
     assert verdict_of(measure(builder, CompilePlan())).verdict is Verdict.built
-
-
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        (
-            CompileFacts(language="cuda", fault=Fault(kind="gone", stage="load")),
-            "limit of 300 s: include fewer headers",
-        ),
-        (CompileFacts(language="triton"), "limit of 60 s: use fewer autotune"),
-        (None, "limit of 60 s (300 s with C++ or CUDA sources)"),
-    ],
-)
-def test_a_build_that_took_too_long_is_told_its_own_limit_and_what_to_do(
-    facts: CompileFacts | None, words: str
-) -> None:
-    report = verdict_of(facts, ChildExit(kind="cap_reached"))
-    assert (report.verdict, words in report.summary) == (Verdict.build_timed_out, True)
-
-
-def test_sources_in_cuda_are_built_by_the_constructor_without_a_device() -> None:
-    builder = FakeBuilder(INLINE)
-    builder.device = DeviceRef(kind="cuda", uid="GPU-1")
-    assert "its C++ and CUDA sources with it" in verdict_of(measure(builder, CompilePlan())).summary
-    assert builder.asked == ["load", "construct"]
-    builder.built = ()
-    assert "no C++ or CUDA source was built yet" in verdict_of(measure(builder, CompilePlan())).summary
-
-
-def test_a_binary_for_another_gpu_is_told_what_to_drop() -> None:
-    error = "AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
-    fault = Fault(kind="raised", stage="construct", error=error)
-    summary = verdict_of(CompileFacts(fault=fault)).summary
-    assert summary.startswith("it is built for another architecture than this GPU's: drop -gencode")
-    assert "when constructed: AcceleratorError" in summary
-
-
-NO_GPU = Fault(kind="raised", stage="load", error="RuntimeError: No CUDA GPUs are available")
-
-
-@pytest.mark.parametrize("source", [TRITON, "import torch", INLINE])
-def test_who_looks_for_a_gpu_when_it_is_imported_needs_one(source: str) -> None:
-    builder = FakeBuilder(source, load=NO_GPU)
-    builder.device = DeviceRef(kind="cuda", uid="GPU-1")
-    report = verdict_of(measure(builder, CompilePlan()))
-    assert (report.verdict, report.code, report.missing) == ("needs_device", None, ())
-    assert "No CUDA GPUs are available" in report.summary
-
-
-def test_a_torch_candidate_of_a_run_on_the_cpu_finds_no_gpu_later_either() -> None:
-    assert verdict_of(measure(FakeBuilder("import torch", load=NO_GPU), CompilePlan())).verdict == "build_failed"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from compile_host import CompileHost
-from test_tracing import TASK
+from test_tracing import SOFTMAX, TASK
 
 HEAD = """
 import os, torch
@@ -37,7 +37,7 @@ def test_what_a_constructor_builds_is_built_without_the_device(host: CompileHost
     assert outcome.facts is not None
     assert (outcome.report.verdict, outcome.facts.extensions) == ("built", ("own",))
     assert "its C++ and CUDA sources with it" in outcome.report.summary
-    assert outcome.progress == ["import", "construct"]
+    assert outcome.progress == ["import", "construct", "read binaries"]
 
 
 def test_what_a_compiler_refuses_in_a_constructor_fails_with_its_first_error(host: CompileHost) -> None:
@@ -99,6 +99,18 @@ def test_a_tensor_on_the_device_at_import_needs_a_device(host: CompileHost, firs
     report = host.compile(source, TASK, gpu=True).report
     assert report.verdict == "needs_device"
     assert "looks for a GPU when it is imported" in report.summary
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_99", "sm_121"])
+def test_an_architecture_that_is_in_no_table_is_traced_for(host: CompileHost, target: str) -> None:
+    line = f"assert torch.cuda.get_device_capability() == ({target[3:-1]}, {target[-1]})"
+    assert host.compile(TORCH.replace("AT_IMPORT", line), TASK, target=target, gpu=True).report.verdict == "built"
+
+
+def test_a_triton_kernel_is_compiled_for_a_consumer_blackwell(host: CompileHost) -> None:
+    report = host.compile(SOFTMAX, TASK, target="sm_120").report
+    assert [kernel.kernel.target for kernel in report.kernels] == ["sm_120", "sm_120"]
+    assert all(kernel.occupancy is not None for kernel in report.kernels)
 
 
 def test_on_the_cpu_a_tensor_on_a_gpu_is_an_error(host: CompileHost) -> None:

@@ -121,8 +121,11 @@ class TraceBuilder:
         return extensions.built_in(self._caches.extensions)
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """Read what is in the candidate's cache; meanwhile, for a GPU, it builds what a first launch would."""
+        """Read what is in the candidate's caches; meanwhile, for a GPU, it builds what a first launch would."""
         self._progress("read binaries", 0, 0)
+        if scan_files(self.files).language == "cuda":
+            self.close()
+            return self._of_target(extensions.read_extension_kernels(self._caches.extensions))
         cache = self._caches.triton
         with ThreadPoolExecutor(1) as beside:
             future = beside.submit(binaries.read_kernels, cache)
@@ -131,6 +134,9 @@ class TraceBuilder:
                 self._conversation.ask("trace", protocol.BuildLaunchers(), protocol.Done)
             reading = future.result()
         self.close()
+        return self._of_target(reading)
+
+    def _of_target(self, reading: binaries.Reading) -> tuple[Kernel, ...]:
         self._notes = reading.notes
         target = self.device.target.rstrip("af")
         return tuple(kernel for kernel in reading.kernels if kernel.target == target)

@@ -19,7 +19,7 @@ from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task, read_facts
 from kernelgate.tools import precise_time
-from kernelgate.tools.compile import CompileReport, built_on_device
+from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.house import DeviceBuildFacts
@@ -184,7 +184,7 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
         return report
     reply = await _send(
         services, None, door.device, "device_build", door.task, door.candidate.files, None, lease=True,
-        cap_s=DEVICE_BUILD_LIMIT_S,
+        cap_s=EXTENSION_LIMIT_S if door.candidate.language == "cuda" else DEVICE_BUILD_LIMIT_S,
     )  # fmt: skip
     if is_doubtful(door.device, reply):
         reply = await examined(services, door, reply)

@@ -20,8 +20,6 @@ from kernelgate.server.health import ASIDE_S, Finding, Health, finding_of, is_do
 from kernelgate.server.measure import KNOWN_GOOD
 from kernelgate.server.services import Services, open_services
 from kernelgate.server.settings import Settings
-from kernelgate.tasks.model import Candidate
-from kernelgate.tools.kit.caches import cache_folder
 from kernelgate.tools.kit.facts import Fault
 from kernelgate.tools.kit.pairing import WorkloadTiming
 from kernelgate.tools.kit.runner import OnProgress
@@ -327,20 +325,6 @@ async def test_a_build_has_its_own_second_try_while_the_gpu_is_set_aside(tmp_pat
             await host.call(word)
         host.others["compile"] = once
         assert (await host.call("x + 1", up_to="compile")).structured_content["verdict"] == "built"
-
-
-TRITON: Final = "import triton\n\n\n@triton.jit\ndef kernel():\n    pass\n\n\n" + forward("return x")
-
-
-async def test_a_build_is_answered_from_the_book_where_the_later_rungs_find_what_it_left(tmp_path: Path) -> None:
-    asked = {"source": TRITON, "up_to": "compile"}
-    async with hosted(Host(tmp_path, correct)) as host:
-        await host.call(**asked)
-        again = (await host.call(**asked)).structured_content
-        assert (again["verdict"], again["replayed"]) == ("built", False), "another GPU's cache is not this one's"
-        cache_folder(tmp_path / "work", GPU, Candidate(files={"candidate.py": TRITON}).digest).mkdir(parents=True)
-        assert (await host.call(**asked)).structured_content["replayed"]
-        assert host.asked == ["qualify", "compile", "compile"]
 
 
 async def test_on_the_cpu_nothing_is_probed(tmp_path: Path) -> None:

@@ -94,8 +94,9 @@ def test_questions_about_the_device_are_answered_in_every_language(host: Compile
 
 
 @pytest.mark.parametrize("first", ["", "import triton\n", "from torch.utils.cpp_extension import load\n"])
-def test_a_tensor_on_the_device_at_import_needs_a_device(host: CompileHost, first: str) -> None:
-    source = TORCH.replace("AT_IMPORT", f'{first}TABLE = torch.zeros(4, device="cuda")')
+@pytest.mark.parametrize("table", ['torch.zeros(4, device="cuda")', "torch.zeros(4).cuda()"])
+def test_a_tensor_on_the_device_at_import_needs_a_device(host: CompileHost, first: str, table: str) -> None:
+    source = TORCH.replace("AT_IMPORT", f"{first}TABLE = {table}")
     report = host.compile(source, TASK, gpu=True).report
     assert report.verdict == "needs_device"
     assert "looks for a GPU when it is imported" in report.summary

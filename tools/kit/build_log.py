@@ -10,10 +10,10 @@ EXTENSION_FAILED: Final = "Error building extension"
 """How torch begins what it raises; the command lines and all that the compilers said follow in the same message."""
 NO_DEVICE_TEXTS: Final = (
     "Torch not compiled with CUDA enabled", "PyTorch was compiled without CUDA", "No CUDA GPUs are available",
-    "Found no NVIDIA driver", "no CUDA-capable device", "driver version is insufficient", "num_gpus=0",
-    "invalid device ordinal", "with arguments from the 'CUDA' backend", "cuInit", "libcuda.so",
+    "Found no NVIDIA driver", "CUDA error", "CUDA driver", "num_gpus", "did you call init", "libcuda.so",
+    "with arguments from the 'CUDA' backend", "not linked with support for cuda",
 )  # fmt: skip
-"""How torch, CUDA and Triton word that a process sees no GPU."""
+"""How torch and CUDA word that a process sees no GPU: there, each error of CUDA's says that it was asked for one."""
 
 _NAME: Final = re.compile(rf"{EXTENSION_FAILED} '([^'\n]{{1,100}})'")
 _ERROR: Final = re.compile(
@@ -49,7 +49,9 @@ def with_first_error(message: str) -> str:
 
 def wants_device(fault: Fault) -> bool:
     """Whether a candidate was imported where it saw no GPU, and asked for one."""
-    return fault.kind == "raised" and fault.stage == "load" and any(text in fault.error for text in NO_DEVICE_TEXTS)
+    if fault.kind != "raised" or fault.stage != "load" or EXTENSION_FAILED in fault.error:
+        return False
+    return any(text in fault.error for text in NO_DEVICE_TEXTS)
 
 
 def trimmed_log(log: str) -> str:

@@ -13,11 +13,12 @@ from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
 from kernelgate.server.neighbours import Watch
-from kernelgate.server.passages import facts_in, lends_hidden
+from kernelgate.server.passages import facts_in, lends_hidden, limit_s_of
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task, read_facts
+from kernelgate.tasks.source_scan import scan_files
 from kernelgate.tools import precise_time
 from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
@@ -210,8 +211,9 @@ async def judged(services: Services, task: Task, device: DeviceRef, files: dict[
     """What a rung says of a candidate, without a run; on the house. Raises `ToolMistake` for a fault of ours."""
     tool = services.measuring[rung]
     plan = tool.plan()
+    cap_s = limit_s_of(tool, scan_files(files).language)
     reply = await _send(
-        services, None, device, tool.name, task, files, plan, lease=rung is not Rung.compile, cap_s=tool.limit_s
+        services, None, device, tool.name, task, files, plan, lease=rung is not Rung.compile, cap_s=cap_s
     )
     if reply.fault:
         raise ToolMistake(f"{tool.name} could not run: {reply.fault}")

@@ -114,9 +114,9 @@ def farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
     return report
 
 
-def build_limit_s(tool: AnyMeasuringTool, door: Door) -> float:
-    """Inline C++ and CUDA take a compiler for as long as all else together."""
-    return EXTENSION_LIMIT_S if door.candidate.language == "cuda" else tool.limit_s
+def limit_s_of(tool: AnyMeasuringTool, language: str) -> float:
+    """Seconds of a call on a candidate. Inline C++ and CUDA take a compiler for as long as all else together."""
+    return EXTENSION_LIMIT_S if tool.rung is Rung.compile and language == "cuda" else tool.limit_s
 
 
 def lends_hidden(plan: Frozen) -> bool:

@@ -13,13 +13,14 @@ from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
 from kernelgate.server.neighbours import Watch
-from kernelgate.server.passages import facts_in, lends_hidden
+from kernelgate.server.passages import facts_in, lends_hidden, limit_s_of
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen, Task, canonical_json, sha256_hex
 from kernelgate.tasks.qualify import Qualification, TaskFitness, judge_task, read_facts
+from kernelgate.tasks.source_scan import scan_files
 from kernelgate.tools import precise_time
-from kernelgate.tools.compile import CompileReport, built_on_device
+from kernelgate.tools.compile import EXTENSION_LIMIT_S, CompileReport, built_on_device
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.house import DeviceBuildFacts
@@ -97,7 +98,7 @@ async def _send(
         device=device,
         lease=lease,
         cap_s=cap_s,
-        state_dir=str(services.settings.data_dir / "work"),
+        state_dir=str(services.settings.state_dir),
         hidden=plan is not None and lends_hidden(plan) and hidden.exist_on(task, device.kind),
     )
 
@@ -184,7 +185,7 @@ async def build_on_device(services: Services, door: Door, report: CompileReport)
         return report
     reply = await _send(
         services, None, door.device, "device_build", door.task, door.candidate.files, None, lease=True,
-        cap_s=DEVICE_BUILD_LIMIT_S,
+        cap_s=EXTENSION_LIMIT_S if door.candidate.language == "cuda" else DEVICE_BUILD_LIMIT_S,
     )  # fmt: skip
     if is_doubtful(door.device, reply):
         reply = await examined(services, door, reply)
@@ -210,8 +211,9 @@ async def judged(services: Services, task: Task, device: DeviceRef, files: dict[
     """What a rung says of a candidate, without a run; on the house. Raises `ToolMistake` for a fault of ours."""
     tool = services.measuring[rung]
     plan = tool.plan()
+    cap_s = limit_s_of(tool, scan_files(files).language)
     reply = await _send(
-        services, None, device, tool.name, task, files, plan, lease=rung is not Rung.compile, cap_s=tool.limit_s
+        services, None, device, tool.name, task, files, plan, lease=rung is not Rung.compile, cap_s=cap_s
     )
     if reply.fault:
         raise ToolMistake(f"{tool.name} could not run: {reply.fault}")

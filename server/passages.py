@@ -71,14 +71,15 @@ def remaining_of(purse: Purse) -> Remaining:
 
 
 def may_build_on_device(door: Door, report: CompileReport) -> bool:
-    """Whether running a candidate tells what a trace could not: it reads values, or must be seen to compute itself.
+    """Whether running a candidate tells what a trace could not: it reads values, wants a GPU, must be seen to compute.
 
     Its kernels need a GPU; what computes without any can be seen on the CPU too.
     """
     if report.verdict is not Verdict.needs_device:
         return False
-    language, on_gpu = door.candidate.language, door.device.kind == "cuda"
-    return (language == "triton" and on_gpu) or (report.code == LIBRARY and (on_gpu or language == "torch"))
+    if door.device.kind == "cuda":
+        return not report.missing
+    return report.code == LIBRARY and door.candidate.language == "torch"
 
 
 def wants_more(tool: AnyMeasuringTool, plan: Frozen, reply: WorkerReply) -> bool:
@@ -118,9 +119,9 @@ def farmed(tool: AnyMeasuringTool, fault: str) -> RungReport:
     return report
 
 
-def build_limit_s(tool: AnyMeasuringTool, door: Door) -> float:
-    """Inline C++ and CUDA take a compiler for as long as all else together."""
-    return EXTENSION_LIMIT_S if door.candidate.language == "cuda" else tool.limit_s
+def limit_s_of(tool: AnyMeasuringTool, language: str) -> float:
+    """Seconds of a call on a candidate. Inline C++ and CUDA take a compiler for as long as all else together."""
+    return EXTENSION_LIMIT_S if tool.rung is Rung.compile and language == "cuda" else tool.limit_s
 
 
 def lends_hidden(plan: Frozen) -> bool:

@@ -30,7 +30,7 @@ def require_walls(settings: Settings) -> None:
 async def hello_of(settings: Settings) -> Hello:
     """What a worker says when it starts, and ends again; raises `SupervisorUnavailable`."""
     device = device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
-    runner = SupervisorRunner(device, settings.data_dir / "work")
+    runner = SupervisorRunner(device, settings.state_dir)
     try:
         return await runner.hello()
     finally:

@@ -36,6 +36,7 @@ from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.check_correctness import CheckPlan
 from kernelgate.tools.kit import hidden
 from kernelgate.tools.kit.book import ToolMistake
+from kernelgate.tools.kit.caches import cache_folder
 from kernelgate.tools.kit.runner import Runner, SupervisorOptions, SupervisorRunner
 from kernelgate.tools.kit.spec import MeasuringTool
 from kernelgate.tools.kit.wire import DeviceRef
@@ -94,7 +95,7 @@ class Services:
         """The worker of a device; its supervisor starts at the first request."""
         if device.uid not in self._runners:
             options = SupervisorOptions(require_confinement=self.settings.require_confinement)
-            self._runners[device.uid] = SupervisorRunner(device, self.settings.data_dir / "work", options)
+            self._runners[device.uid] = SupervisorRunner(device, self.settings.state_dir, options)
         return self._runners[device.uid]
 
     def health_of(self, device: DeviceRef) -> Health:
@@ -222,7 +223,7 @@ class Services:
                 rung=tool.rung, workload_set=self.workload_set(tool, door), environment_id=environment_id,
                 plan_digest=self.plan_digest(plan),
             )  # fmt: skip
-            if found is None:
+            if found is None or not self._is_at_hand(found, door, tool):
                 return None
             replayed = ledger.record_replay(
                 account=door.account, run_id=door.run.run_id, candidate_id=door.candidate.candidate_id,
@@ -232,6 +233,17 @@ class Services:
             return replayed.result if isinstance(replayed, Replayed) else None
 
         return await self.ledger.do(looking)
+
+    def _is_at_hand(self, stored: ResultRecord, door: Door, tool: AnyMeasuringTool) -> bool:
+        """Whether the later rungs on this device find what a stored build left. Another GPU of its kind has no cache.
+
+        Otherwise it is built again: without the lease, which they would hold meanwhile.
+        """
+        if tool.rung is not Rung.compile or stored.verdict is not Verdict.built:
+            return True
+        if door.device.kind == "cpu" or door.candidate.language == "torch":
+            return True
+        return cache_folder(self.settings.state_dir, door.device, Candidate(files=door.candidate.files).digest).is_dir()
 
     async def hold_for(self, tool: AnyMeasuringTool, door: Door) -> tuple[Amount, float]:
         """What to hold for a call, and what one takes most often (0 if unknown), device seconds.

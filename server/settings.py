@@ -55,6 +55,11 @@ class Settings(Frozen):
         return self.data_dir / "server.log"
 
     @property
+    def state_dir(self) -> Path:
+        """Where the worker keeps scratches and caches."""
+        return self.data_dir / "work"
+
+    @property
     def own_tasks(self) -> Path:
         """Where `kernelgate tasks add` puts tasks."""
         return self.data_dir / "tasks"

@@ -9,7 +9,7 @@ from kernelgate.budget.purse import plus
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import is_doubtful
 from kernelgate.server.measure import examined, measure
-from kernelgate.server.passages import behind, build_limit_s, wants_more, with_more
+from kernelgate.server.passages import behind, limit_s_of, wants_more, with_more
 from kernelgate.server.services import AnyMeasuringTool, Door, Services
 from kernelgate.server.work import Job
 from kernelgate.tasks.model import Frozen
@@ -26,7 +26,7 @@ async def run_within_hold(
 ) -> WorkerReply:
     """The worker's reply; a hold that was reached is extended once."""
     held_s = admitted.hold.gpu_s + admitted.hold.cpu_s
-    cap_s = held_s if tool.rung is not Rung.compile else build_limit_s(tool, door)
+    cap_s = held_s if tool.rung is not Rung.compile else limit_s_of(tool, door.candidate.language)
     reply = await _in_processes(services, job, door, tool, plan, cap_s)
     if reply.fault or reply.exit.kind != "cap_reached" or cap_s >= tool.limit_s:
         return reply

@@ -1,37 +1,28 @@
 """`compile`: does the candidate build? Traced on fake tensors of the real shapes, without a device and free of it."""
 
-import re
-import sys
-from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from kernelgate.budget.model import CandidateId, Code, Rung, RunId, Verdict, as_tuple
-from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen, Task
-from kernelgate.tasks.source_scan import Language, SourceScan, scan_files
-from kernelgate.tools.kit import occupancy as occupancy_rules
+from kernelgate.tasks.model import ENTRY_FILE, Candidate, Frozen
+from kernelgate.tasks.source_scan import Language, scan_files
+from kernelgate.tools.kit.allowed import told_of_library_calls, why_forbidden
 from kernelgate.tools.kit.arguments import OverrideReason, WaitSeconds
 from kernelgate.tools.kit.bench import Builder
+from kernelgate.tools.kit.build_log import trimmed_log, wants_device
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
+from kernelgate.tools.kit.failures import with_remedy
 from kernelgate.tools.kit.house import DeviceBuildFacts
-from kernelgate.tools.kit.occupancy import Occupancy
+from kernelgate.tools.kit.kernels import MAX_KERNELS_SHOWN, KernelReport, kernel_reports
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
 EXTENSION_LIMIT_S: Final = 300.0
 """For inline C++ and CUDA: one architecture took 28 s on an H200 host, with a cold compiler cache and headers 59 s."""
-MAX_KERNELS_SHOWN: Final = 12
-"""A reply stays under 4,000 tokens; each kernel takes about 150."""
-SHOWN_OPERATORS: Final = 6
 SHOWN_LIBRARY_CALLS: Final = 20
-MAX_LOG_CHARS: Final = 2_000
 LIBRARY: Final[Code] = "REFERENCE_CALL"
-PACKAGE: Final = "kernelgate"
-OWN_KERNELS: Final = frozenset({"torch", "triton"})
-"""Beside Python's own modules, what kernels of one's own are written with."""
 UpTo = Literal["compile", "check_correctness", "quick_time", "precise_time"]
 
 
@@ -89,18 +80,12 @@ class CompileFacts(Frozen):
     notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     missing: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Programs that inline C++ and CUDA need and this host lacks."""
-    extensions_built: bool = False
+    extensions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Of C++ and CUDA, that were built when the candidate was imported and its model constructed."""
+    wants_device: bool = False
+    """The fault is that it looked for a GPU when it was imported, where there is none."""
     unseen: bool = False
     """The task takes no operators of torch, and it was not seen to the end what forward computes with."""
-
-
-class KernelReport(Frozen):
-    """One compiled kernel, and how much of it fits on a multiprocessor."""
-
-    kernel: Kernel
-    occupancy: Occupancy | None
-    """None where the registers could not be read."""
-    advice: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
 
 
 class CompileReport(RungReport):
@@ -119,6 +104,8 @@ class CompileReport(RungReport):
     """Operators of torch that forward computes with, the most called first; not memory, views or copies."""
     precisions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Floating-point types that they compute in."""
+    missing: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Programs that C++ and CUDA sources need and this host lacks."""
     notes: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
 
     @model_validator(mode="after")
@@ -143,14 +130,19 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
             return facts.model_copy(update={"missing": missing})
     fault = builder.load()
     if fault is not None:
-        return facts.model_copy(update={"fault": fault})
+        # On the CPU a torch candidate meets no GPU later either: there it is an error like any other.
+        may_wait = builder.device.kind == "cuda" or scan.language != "torch"
+        return facts.model_copy(update={"fault": fault, "wants_device": may_wait and wants_device(fault)})
+    # What C++ and CUDA sources do cannot be followed on fake tensors; constructors build them.
+    trace = builder.construct() if scan.language == "cuda" else builder.trace()
     if scan.language == "cuda":
-        # Its sources are compiled when the module is imported; what they do cannot be followed on fake tensors.
         unseen = not builder.task.allow_library_calls
-        return facts.model_copy(update={"extensions_built": True, "unseen": unseen, "notes": builder.notes()})
-    trace = builder.trace()
+        facts = facts.model_copy(update={"extensions": builder.extensions(), "unseen": unseen})
     if isinstance(trace, Fault):
         return facts.model_copy(update={"fault": trace})
+    if scan.language == "cuda":
+        kernels = builder.kernels()
+        return facts.model_copy(update={"trace": trace, "kernels": kernels, "notes": builder.notes()})
     if trace.launches and "triton" not in builder.task.languages:
         return facts.model_copy(update={"forbidden": "it launches Triton kernels, which this task does not take"})
     if trace.operators and not builder.task.allow_library_calls:
@@ -162,41 +154,20 @@ def measure(builder: Builder, plan: CompilePlan) -> CompileFacts:
     return facts.model_copy(update={"trace": trace, "unseen": unseen, "kernels": kernels, "notes": builder.notes()})
 
 
-def why_forbidden(scan: SourceScan, task: Task, files: Collection[str]) -> str:
-    """Why a source in files of these names may not be loaded for a task; empty if it may."""
-    if PACKAGE in scan.modules:
-        return f"it imports {PACKAGE}; a candidate may use torch, triton and its own files"
-    if scan.language not in task.languages:
-        return f"it is written in {scan.language}; this task takes {', '.join(task.languages)}"
-    others = sorted(scan.modules - OWN_KERNELS - sys.stdlib_module_names - {Path(name).stem for name in files})
-    if others and not task.allow_library_calls:
-        return f"it imports {', '.join(others)}; this task takes kernels of your own alone, with torch and triton"
-    return ""
-
-
-def told_of_library_calls(operators: Sequence[str]) -> str:
-    """What a task that forbids them is told against."""
-    names = ", ".join(operators[:SHOWN_OPERATORS])
-    return (
-        f"forward computes with torch's {names}; this task takes kernels of your own alone"
-        " (memory, views and copies of torch are free)"
-    )
-
-
 def judge(facts: CompileFacts | None, exit_: ChildExit, plan: CompilePlan) -> CompileReport:
     """The verdict, from the facts and from how the candidate's process ended."""
     if exit_.kind == "cap_reached":
         return CompileReport(
             verdict=Verdict.build_timed_out,
             code="HANG",
-            summary="it did not build within its limit: use fewer autotune configurations, unroll or include less",
+            summary=_too_slow(facts),
         )
     if facts is None:
         return _failed("CRASH", "its process ended before the build did" + _ended(exit_))
     if facts.forbidden:
         return CompileReport(verdict=Verdict.forbidden, code=facts.code, summary=facts.forbidden)
     if facts.fault is not None:
-        return _of_fault(facts.fault, exit_)
+        return _met(facts, facts.fault, exit_)
     if facts.language == "cuda":
         return _of_extensions(facts)
     trace = facts.trace
@@ -220,9 +191,8 @@ def _must_be_seen(built: CompileReport, why: str) -> CompileReport:
 
 
 def _of_extensions(facts: CompileFacts) -> CompileReport:
-    if facts.extensions_built:
-        said = "it builds, its C++ and CUDA sources with it; next: check_correctness"
-        built = CompileReport(verdict=Verdict.built, summary=said, notes=facts.notes)
+    if facts.trace is not None:
+        built = _with_extensions(facts, facts.trace)
         return (
             _must_be_seen(built, "what C++ and CUDA sources compute with cannot be traced") if facts.unseen else built
         )
@@ -231,11 +201,44 @@ def _of_extensions(facts: CompileFacts) -> CompileReport:
         said = (
             f"inline C++ and CUDA need {lacking}, which this host lacks: install them; Triton candidates work without"
         )
-        return CompileReport(verdict=Verdict.needs_device, summary=said)
+        return CompileReport(verdict=Verdict.needs_device, summary=said, missing=facts.missing)
     return CompileReport(
         verdict=Verdict.needs_device,
         summary="inline C++ and CUDA sources are built on a GPU host only: write it in Triton, or run there",
     )
+
+
+def _with_extensions(facts: CompileFacts, trace: Trace) -> CompileReport:
+    notes = list(facts.notes)
+    if not trace.complete:
+        notes.append(f"its model could not be constructed without a GPU ({trace.error}); the check will")
+    said = "it builds, its C++ and CUDA sources with it"
+    if not facts.extensions:
+        said = "it can be imported, but no C++ or CUDA source was built yet"
+        notes.append(
+            f"what forward builds first takes the device's time and ends with its call: build it in __init__, without "
+            f"a build_directory, where it has {EXTENSION_LIMIT_S:g} s and is kept for the later rungs"
+        )
+    reports = kernel_reports(facts.kernels, notes)
+    return CompileReport(
+        verdict=Verdict.built,
+        summary=f"{said}; next: check_correctness",
+        kernels=tuple(reports[:MAX_KERNELS_SHOWN]),
+        kernels_total=len(reports),
+        notes=tuple(notes),
+    )
+
+
+def _too_slow(facts: CompileFacts | None) -> str:
+    """Of a build that was ended, what it may take and what to do."""
+    if facts is not None and facts.language == "cuda":
+        return (
+            f"its C++ and CUDA sources did not build within their limit of {EXTENSION_LIMIT_S:g} s: include fewer "
+            "headers, instantiate fewer templates, drop further -gencode flags"
+        )
+    of_sources = f" ({EXTENSION_LIMIT_S:g} s with C++ or CUDA sources)" if facts is None else ""
+    said = f"it did not build within its limit of {LIMIT_S:g} s{of_sources}"
+    return f"{said}: use fewer autotune configurations, unroll or include less"
 
 
 def built_on_device(
@@ -270,6 +273,23 @@ def built_on_device(
     )
 
 
+def _met(facts: CompileFacts, fault: Fault, exit_: ChildExit) -> CompileReport:
+    """What a fault says where there is no GPU, which may be its reason."""
+    if facts.wants_device:
+        said = f"it looks for a GPU when it is imported, so that it is built on one only: {fault.error}"
+        return CompileReport(verdict=Verdict.needs_device, summary=said)
+    if _died_for_want_of_a_device(fault, facts.language, exit_):
+        error = f"its process ended in its constructor{_ended(exit_)}"
+        trace = Trace(on="fake_cuda", workloads=(), complete=False, error=error)
+        return _of_extensions(facts.model_copy(update={"fault": None, "trace": trace}))
+    return _of_fault(fault, exit_)
+
+
+def _died_for_want_of_a_device(fault: Fault, language: Language, exit_: ChildExit) -> bool:
+    """Whether native code may have gone on behind an error of CUDA's, as it need not look for one on a GPU."""
+    return language == "cuda" and (fault.kind, fault.stage, exit_.kind) == ("gone", "construct", "signalled")
+
+
 def _of_fault(fault: Fault, exit_: ChildExit) -> CompileReport:
     where = {"load": "when imported", "construct": "when constructed"}.get(fault.stage, "in a trial forward")
     log = trimmed_log(fault.log)
@@ -279,7 +299,7 @@ def _of_fault(fault: Fault, exit_: ChildExit) -> CompileReport:
         return _failed("CRASH", f"its process ended {where}{_ended(exit_)}", log)
     if fault.kind == "broken_protocol":
         return _failed("FAKE_REPORT", f"it wrote on the private channel of its process: {fault.error}", log)
-    return _failed(None, f"it failed {where}: {fault.error}", log)
+    return _failed(None, with_remedy(f"it failed {where}: {fault.error}"), log)
 
 
 def _failed(code: Code | None, summary: str, log: str = "") -> CompileReport:
@@ -305,8 +325,6 @@ def _needs_device(trace: Trace) -> CompileReport:
 
 
 def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
-    reports = [_kernel_report(kernel) for kernel in facts.kernels]
-    reports.sort(key=lambda report: not report.advice)
     notes = list(facts.notes)
     if not trace.complete:
         notes.append(f"forward could not be followed to its end without real values ({trace.error}); the check will")
@@ -316,8 +334,7 @@ def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
         )
     if facts.language == "triton" and not trace.launches:
         notes.append("forward launched no Triton kernel")
-    if len(reports) > MAX_KERNELS_SHOWN:
-        notes.append(f"{MAX_KERNELS_SHOWN} of {len(reports)} compiled kernels are shown, those with advice first")
+    reports = kernel_reports(facts.kernels, notes)
     kernels = f", {len(reports)} kernels compiled for {facts.kernels[0].target}" if reports else ""
     return CompileReport(
         verdict=Verdict.built,
@@ -330,33 +347,6 @@ def _built(facts: CompileFacts, trace: Trace) -> CompileReport:
         precisions=trace.precisions,
         notes=tuple(notes),
     )
-
-
-def _kernel_report(kernel: Kernel) -> KernelReport:
-    if kernel.registers == 0 or kernel.target not in occupancy_rules.LIMITS:
-        return KernelReport(kernel=kernel, occupancy=None)
-    found = occupancy_rules.occupancy(kernel, kernel.target)
-    return KernelReport(kernel=kernel, occupancy=found, advice=occupancy_rules.advice(kernel, found))
-
-
-_FRAME = re.compile(r'^  File "([^"]*)", line')
-_CANDIDATE_PATH = re.compile(r'File "[^"]*/candidate/([^"/]+)"')
-
-
-def trimmed_log(log: str) -> str:
-    """The end of a traceback: frames of the candidate's own files only, without the folders that they lay in."""
-    kept: list[str] = []
-    keeping = True
-    for line in log.splitlines():
-        frame = _FRAME.match(line)
-        if frame:
-            keeping = _CANDIDATE_PATH.search(line) is not None or "/" not in frame[1].strip("<>")
-            keeping = keeping and not frame[1].startswith("<frozen")
-        elif not line.startswith("    "):
-            keeping = True
-        if keeping:
-            kept.append(_CANDIDATE_PATH.sub(r'File "\1"', line))
-    return "\n".join(kept)[-MAX_LOG_CHARS:]
 
 
 def _no_score(report: Any) -> None:

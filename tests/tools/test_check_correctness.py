@@ -233,6 +233,14 @@ def test_the_same_values_answered_otherwise_are_named_whatever_the_answer_looks_
     assert "right on the same values before" in report.summary
 
 
+def test_a_binary_for_another_gpu_is_told_what_to_drop() -> None:
+    error = "AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+    facts = CheckFacts(planned=3, fault=Fault(kind="raised", stage="forward", error=error))
+    report = judge(facts, ChildExit(kind="finished"), CheckPlan())
+    assert (report.verdict, report.code) == (Verdict.crashed, "CRASH")
+    assert "drop -gencode and -arch flags" in report.summary
+
+
 def test_an_earlier_answer_with_nan_in_it_is_a_replay() -> None:
     answer = wrong().model_copy(update={"problem": "nonfinite", "looks_like": "previous_output"})
     report = judge(CheckFacts(comparisons=(answer,), planned=9), FINISHED, PLAN)

@@ -15,14 +15,14 @@ from kernelgate.tools.compile import (
     CompileFacts,
     CompilePlan,
     CompileReport,
-    KernelReport,
     built_on_device,
     judge,
     measure,
-    trimmed_log,
 )  # fmt: skip
+from kernelgate.tools.kit.build_log import trimmed_log
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace, Watched
 from kernelgate.tools.kit.house import DeviceBuildFacts
+from kernelgate.tools.kit.kernels import KernelReport
 from kernelgate.tools.kit.wire import ChildExit, DeviceRef
 
 FINISHED = ChildExit(kind="finished")
@@ -56,6 +56,7 @@ class FakeBuilder:
         self.device = DeviceRef(kind="cpu")
         self.files: Mapping[str, str] = {"candidate.py": source}
         self.asked: list[str] = []
+        self.built: tuple[str, ...] = ("own",)
         self._load, self._trace = load, trace
 
     def load(self) -> Fault | None:
@@ -65,6 +66,13 @@ class FakeBuilder:
     def trace(self) -> Trace | Fault:
         self.asked.append("trace")
         return self._trace
+
+    def construct(self) -> Trace | Fault:
+        self.asked.append("construct")
+        return self._trace
+
+    def extensions(self) -> tuple[str, ...]:
+        return self.built
 
     def kernels(self) -> tuple[Kernel, ...]:
         self.asked.append("kernels")
@@ -183,6 +191,14 @@ def test_a_kernel_whose_registers_are_unknown_gets_no_occupancy() -> None:
     )
     assert report.kernels[0].occupancy is None
     assert report.notes == ("install the toolkit",)
+
+
+def test_a_kernel_for_an_architecture_without_limits_is_told_its_spills_and_what_is_unknown() -> None:
+    spilling = KERNEL.model_copy(update={"target": "sm_123", "spill_bytes": 64})
+    report = verdict_of(CompileFacts(language="triton", trace=TRACE, kernels=(spilling, spilling)))
+    assert report.kernels[0].occupancy is None
+    assert "64 bytes per thread" in report.kernels[0].advice[0]
+    assert report.notes == ("occupancy on sm_123 is unknown: its limits are not in the table of this version",)
 
 
 def test_of_many_kernels_those_with_advice_are_shown() -> None:

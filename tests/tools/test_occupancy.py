@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgate.tools.kit.facts import Kernel
-from kernelgate.tools.kit.occupancy import LIMITS, advice, limits_of, occupancy
+from kernelgate.tools.kit.occupancy import LIMITS, advice, limits_of, occupancy, why_unknown
 
 
 def kernel(
@@ -33,6 +33,14 @@ def kernel(
         ("sm_90", 168, 98304, 4, 2, 0.125, "shared_memory"),
         ("sm_90", 32, 227 << 10, 4, 1, 0.0625, "shared_memory"),
         ("sm_100", 64, 16 << 10, 4, 8, 0.5, "registers"),
+        ("sm_75", 32, 0, 8, 4, 1.0, "warps"),
+        ("sm_75", 32, 16 << 10, 4, 4, 0.5, "shared_memory"),
+        ("sm_75", 32, 64 << 10, 8, 1, 0.25, "shared_memory"),
+        ("sm_87", 16, 0, 1, 16, 16 / 48, "blocks"),
+        ("sm_87", 32, 40 << 10, 4, 4, 16 / 48, "shared_memory"),
+        ("sm_103", 64, 16 << 10, 4, 8, 0.5, "registers"),
+        ("sm_120", 16, 0, 1, 24, 0.5, "blocks"),
+        ("sm_121", 40, 99 << 10, 8, 1, 8 / 48, "shared_memory"),
     ],
 )
 def test_blocks_share_and_limiter_are_those_of_the_calculator(
@@ -104,6 +112,25 @@ def test_the_gravest_finding_is_the_only_line(subject: Kernel, words: str) -> No
     lines = advice(subject, occupancy(subject, "sm_90"))
     assert len(lines) == 1
     assert words in lines[0]
+
+
+def test_spills_are_told_where_the_occupancy_is_unknown() -> None:
+    assert "16 bytes per thread lie in local memory" in advice(kernel(spills=16), None)[0]
+    assert advice(kernel(), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (kernel(), ""),
+        (kernel(warps=0), "the size of a block is decided at the launch"),
+        (kernel().model_copy(update={"target": "sm_123"}), "occupancy on sm_123 is unknown"),
+        (kernel(registers=0), "where registers are"),
+    ],
+)
+def test_an_occupancy_that_is_unknown_is_unknown_for_a_reason(subject: Kernel, words: str) -> None:
+    assert words in why_unknown(subject)
+    assert bool(words) == bool(why_unknown(subject))
 
 
 def test_a_kernel_without_findings_gets_no_advice() -> None:

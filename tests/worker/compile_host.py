@@ -57,9 +57,10 @@ class CompileHost:
         self._process.stdout.close()
 
     def compile(
-        self, source: str | dict[str, str], task: Task, *, cap_s: float = 60.0, target: str = "sm_90"
+        self, source: str | dict[str, str], task: Task, *, cap_s: float = 60.0, target: str = "sm_90", gpu: bool = False
     ) -> Outcome:
-        """One candidate through `builder.serve_one` and `candidate.serve`, judged."""
+        """One candidate through `builder.serve_one` and `candidate.serve`, judged; `gpu`: as for a run on one."""
+        device = DeviceRef(kind="cuda", uid="GPU-none", target=target) if gpu else DeviceRef(kind="cpu", target=target)
         candidate = Candidate(files=source if isinstance(source, dict) else {"candidate.py": source})
         self._count += 1
         scratch = self._state_dir / f"scratch-{self._count}"
@@ -73,7 +74,7 @@ class CompileHost:
             "files": candidate.files,
             "digest": candidate.digest,
             "plan": {},
-            "device": DeviceRef(kind="cpu", target=target).model_dump(mode="json"),
+            "device": device.model_dump(mode="json"),
             "state_dir": str(self._state_dir),
             "language": candidate.language,
             "scratch": str(scratch),
@@ -89,7 +90,7 @@ class CompileHost:
         assert answer["op"] == "done", answer.get("error")
         facts = None if answer["facts"] is None else CompileFacts.model_validate_json(json.dumps(answer["facts"]))
         ended = ChildExit.model_validate(answer["exit"])
-        cache = self._state_dir / "cache" / "cpu" / candidate.digest / "triton"
+        cache = self._state_dir / "cache" / device.uid / candidate.digest / "triton"
         log = (scratch / "log").read_text(errors="replace")
         return Outcome(facts, ended, judge(facts, ended, CompilePlan()), cache, log, answer["progress"])
 
@@ -113,14 +114,17 @@ def _conduct(request: dict[str, Any]) -> dict[str, Any]:
     from kernelgate.tools.worker import builder, candidate, frames
     from kernelgate.tools.worker.folders import caches_of
 
-    cache = caches_of(request["state_dir"], DeviceRef.model_validate(request["device"]), request["digest"]).triton
-    cache.mkdir(parents=True, exist_ok=True)
+    caches = caches_of(request["state_dir"], DeviceRef.model_validate(request["device"]), request["digest"])
+    cache = caches.triton
+    for folder in (cache, caches.extensions):
+        folder.mkdir(parents=True, exist_ok=True)
     start = {key: request[key] for key in ("scratch", "device", "language")} | {"mode": "trace", "cache": str(cache)}
     (candidate_end, builder_end), (near, far) = socket.socketpair(), socket.socketpair()
     log = os.open(Path(request["scratch"], "log"), os.O_WRONLY | os.O_CREAT)
 
     def be_candidate() -> None:
         os.environ.update({"TRITON_CACHE_DIR": str(cache), "CUDA_VISIBLE_DEVICES": "", "HOME": request["scratch"]})
+        os.environ.update({"TORCH_EXTENSIONS_DIR": str(caches.extensions), "TORCH_CUDA_ARCH_LIST": "9.0"})
         os.environ.pop("TRITON_INTERPRET", None)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         for other in (builder_end, near, far):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from bench_tasks import HONEST, SOFTMAX, first_problem, task
+from bench_tasks import HONEST, SOFTMAX, first_problem, forward, task
 
 from kernelgate.tasks.catalogue import Catalogue
 
@@ -82,6 +82,21 @@ def test_the_referee_serves_every_procedure_on_one_held_task(conduct: Any) -> No
     assert probe["well"]
     assert outcome["replies"][1]["prepare_s"] > 0
     assert "checking" in outcome["stages"]
+
+
+SLOW_FIRST = forward(
+    "if self.cold:\n    time.sleep(0.5)\n    self.cold = False\nreturn torch.softmax(x, -1)",
+    "import time\ntime.sleep(0.25)",
+    init="self.cold = True",
+)
+
+
+def test_what_a_first_use_within_a_check_compiles_is_told_as_preparing(conduct: Any) -> None:
+    (reply,) = conduct(task(), SLOW_FIRST, [], serve=["check_correctness"])["replies"]
+    assert {comparison["problem"] for comparison in reply["facts"]["comparisons"]} == {"none"}
+    assert 0.75 <= reply["prepare_s"] < reply["wall_s"]
+    (usual,) = conduct(task(), HONEST, [], serve=["check_correctness"])["replies"]
+    assert usual["prepare_s"] < 0.5
 
 
 def test_a_task_that_fails_is_a_finding_of_its_qualification_and_a_fault_of_any_other_call(conduct: Any) -> None:

@@ -143,6 +143,14 @@ class Builder(Protocol):
         """Construct and run forward on fake tensors of each public workload; Triton kernels compile on the way."""
         ...
 
+    def construct(self) -> Trace | Fault:
+        """Construct for one public workload on fake tensors, without a forward; extensions are built on the way."""
+        ...
+
+    def extensions(self) -> tuple[str, ...]:
+        """Names of the extensions in C++ and CUDA that were built so far, where the later rungs find them."""
+        ...
+
     def kernels(self) -> tuple[Kernel, ...]:
         """Read the binaries that the trace left in the candidate's cache. Done in the trusted process."""
         ...

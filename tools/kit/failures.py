@@ -17,6 +17,12 @@ LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "low_precision": ("PRECISION_DOWNGRADE", "errors of the size that half precision makes: accumulate in float32"),
 }
 KEEPS: Final = "its answers depend on what it was asked before, or how often"
+OTHER_ARCHITECTURE: Final = ("no kernel image is available", "device kernel image is invalid", "no binary for GPU")
+"""How CUDA words that a binary has no code for the device."""
+FOR_OTHERS: Final = (
+    "it is built for another architecture than this GPU's: drop -gencode and -arch flags and TORCH_CUDA_ARCH_LIST of "
+    "your own, and it is built for this one"
+)
 WEAKER: Final[tuple[Code | None, ...]] = (None, "NONFINITE", "CONSTANT", "PASSTHROUGH")
 """Codes that say less than that the same values had been answered rightly before."""
 
@@ -55,9 +61,15 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
     if fault.kind == "busy_device":
         return Failure(Verdict.suspicious, "BASELINE_POISON", fault.error)
     if fault.kind == "raised":
-        return Failure(Verdict.crashed, "CRASH", f"it raised in {fault.stage}: {fault.error}")
+        return Failure(Verdict.crashed, "CRASH", with_remedy(f"it raised in {fault.stage}: {fault.error}"))
     ended = of_exit(exit_, limit_s)
     return ended or Failure(Verdict.crashed, "CRASH", f"its process was gone in {fault.stage}")
+
+
+def with_remedy(said: str) -> str:
+    """What a candidate that raised is told, with what to do where CUDA's own words do not tell."""
+    known = any(text in said for text in OTHER_ARCHITECTURE)
+    return f"{FOR_OTHERS} ({' '.join(said.split())})" if known else said
 
 
 def of_comparison(comparison: Comparison) -> Failure:

@@ -3,7 +3,7 @@
 Limits per architecture: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability".
 Rounding: the CUDA occupancy calculator and `cuda_occupancy.h` of the toolkit. Registers are given to a warp in units of
 256; each of four sub-partitions has a quarter of the registers and holds whole warps; shared memory is given in units
-of 128 bytes, and from compute capability 8.0 on the system keeps 1 KiB of it per block.
+of 128 bytes (before 8.0: 256), and from compute capability 8.0 on the system keeps 1 KiB of it per block.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -18,6 +18,7 @@ REGISTER_UNIT: Final = 256
 SUB_PARTITIONS: Final = 4
 SHARED_UNIT_BYTES: Final = 128
 SHARED_RESERVED_BYTES: Final = 1024
+TURING_SHARED_UNIT_BYTES: Final = 256
 KIB: Final = 1024
 
 
@@ -32,15 +33,25 @@ class Limits(Frozen):
     block_shared_bytes: int
     """Most shared memory that one block may have, by opt-in."""
     block_warps: int = 32
+    shared_unit_bytes: int = SHARED_UNIT_BYTES
+    reserved_bytes: int = SHARED_RESERVED_BYTES
 
 
 LIMITS: Final = {
+    "sm_75": Limits(
+        warps=32, blocks=16, shared_bytes=64 * KIB, block_shared_bytes=64 * KIB,
+        shared_unit_bytes=TURING_SHARED_UNIT_BYTES, reserved_bytes=0,
+    ),
     "sm_80": Limits(warps=64, blocks=32, shared_bytes=164 * KIB, block_shared_bytes=163 * KIB),
     "sm_86": Limits(warps=48, blocks=16, shared_bytes=100 * KIB, block_shared_bytes=99 * KIB),
+    "sm_87": Limits(warps=48, blocks=16, shared_bytes=164 * KIB, block_shared_bytes=163 * KIB),
     "sm_89": Limits(warps=48, blocks=24, shared_bytes=100 * KIB, block_shared_bytes=99 * KIB),
     "sm_90": Limits(warps=64, blocks=32, shared_bytes=228 * KIB, block_shared_bytes=227 * KIB),
     "sm_100": Limits(warps=64, blocks=32, shared_bytes=228 * KIB, block_shared_bytes=227 * KIB),
-}
+    "sm_103": Limits(warps=64, blocks=32, shared_bytes=228 * KIB, block_shared_bytes=227 * KIB),
+    "sm_120": Limits(warps=48, blocks=24, shared_bytes=100 * KIB, block_shared_bytes=99 * KIB),
+    "sm_121": Limits(warps=48, blocks=24, shared_bytes=100 * KIB, block_shared_bytes=99 * KIB),
+}  # fmt: skip
 
 LOW_SHARE: Final = 0.25
 """Below a quarter of the warps too little is in flight to hide memory latency, unless tensor cores do the work."""
@@ -62,6 +73,15 @@ def limits_of(target: str) -> Limits:
     if limits is None:
         raise ValueError(f"no limits are known for {target}; known are {', '.join(sorted(LIMITS))}")
     return limits
+
+
+def why_unknown(kernel: Kernel) -> str:
+    """Why the occupancy of a kernel cannot be told; empty if it can."""
+    if kernel.target.rstrip("af") not in LIMITS:
+        return f"occupancy on {kernel.target} is unknown: its limits are not in the table of this version"
+    if kernel.warps < 1:
+        return "occupancy of kernels in C++ and CUDA sources is unknown: the size of a block is decided at the launch"
+    return "" if kernel.registers else "occupancy is unknown where registers are"
 
 
 def occupancy(kernel: Kernel, target: str) -> Occupancy:
@@ -92,23 +112,24 @@ def _blocks_by_registers(kernel: Kernel, limits: Limits) -> int:
 def _blocks_by_shared_memory(kernel: Kernel, limits: Limits) -> int:
     if kernel.shared_bytes > limits.block_shared_bytes:
         return 0
-    return limits.shared_bytes // _round_up(kernel.shared_bytes + SHARED_RESERVED_BYTES, SHARED_UNIT_BYTES)
+    taken = _round_up(kernel.shared_bytes + limits.reserved_bytes, limits.shared_unit_bytes)
+    return limits.shared_bytes // taken if taken else limits.blocks
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def advice(kernel: Kernel, occupancy: Occupancy) -> tuple[str, ...]:
-    """At most one line on what to change, the gravest first; empty if nothing stands out."""
-    if occupancy.blocks_per_sm == 0:
+def advice(kernel: Kernel, occupancy: Occupancy | None) -> tuple[str, ...]:
+    """At most one line on what to change, the gravest first; empty if nothing stands out. None: it is unknown."""
+    if occupancy is not None and occupancy.blocks_per_sm == 0:
         return (f"it does not fit on a multiprocessor: {_remedy(occupancy.limited_by)}",)
     if kernel.spill_bytes > 0:
         return (
             f"{kernel.spill_bytes} bytes per thread lie in local memory: use smaller blocks, fewer live values, "
             "or more warps per block",
         )
-    if occupancy.share < LOW_SHARE and not kernel.tensor_cores:
+    if occupancy is not None and occupancy.share < LOW_SHARE and not kernel.tensor_cores:
         return (f"only {occupancy.share:.0%} of the warps fit: {_remedy(occupancy.limited_by)}",)
     if not kernel.vector_loads:
         return (

@@ -25,7 +25,7 @@ from kernelgate.tools.worker.lookout import Lookout, too_early
 from kernelgate.tools.worker.pool import ANSWER_SETS, InputPool
 from kernelgate.tools.worker.profiling import Profiling
 from kernelgate.tools.worker.qualifying import Qualifying
-from kernelgate.tools.worker.ready import ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
+from kernelgate.tools.worker.ready import Preparing, ReadyWorkload, entries_that_fit, mean_us, rotation, warm_calls
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.rows import BlockTally, TimedRow, beyond_windows, claims_of
 from kernelgate.tools.worker.signals import Around
@@ -62,8 +62,7 @@ class RefereeBench:
         self._memory = Memory(self._secret)
         self._qualifying = Qualifying(task)
         self._profiling = Profiling(partial(self._ask, "profile"), self._secret)
-        self._load_s = 0.0
-        self.prepare_s = 0.0  # of all workloads so far
+        self.preparing = Preparing()
 
     @property
     def task(self) -> Task:
@@ -94,13 +93,14 @@ class RefereeBench:
         question = protocol.Load(precision=self._task.precision, threads=self._device.threads)
         answer = self._ask("load", question, protocol.Done)
         self._secret.seed(random.SystemRandom().getrandbits(256))
-        self._load_s += time.perf_counter() - start
+        self.preparing.note_load(start)
         return answer if isinstance(answer, Fault) else None
 
     def compare(
         self, workload: str, distribution: Distribution, again: int | None = None, *, wait: bool = False
     ) -> Comparison | Fault:
         """One forward on secret inputs, fresh ones but with `again`; see `comparing` for the memory of both."""
+        began_s = None if self._constructed == workload else time.perf_counter()
         held = self._held(workload)
         asked = self._memory.next_question(workload, distribution, again)
         but = None if again is None else asked.place
@@ -127,6 +127,7 @@ class RefereeBench:
         ran = self._run("forward", held, [index], asked.seed, Around(at_done=lambda _: lookout.look(index)))
         if isinstance(ran, Fault):
             return ran
+        self.preparing.note_first_call(began_s)
         question = self._memory.question(self._task, workload, asked, expected, held, self._missing)
         spoiled = entry.changed()
         found = mutated(question) if spoiled else judge_answer(question, entry, claims_of(ran[0], index))
@@ -172,9 +173,7 @@ class RefereeBench:
         ran = self._run("block", held, list(range(entries)), self._secret.getrandbits(31))
         if isinstance(ran, Fault):
             return ran
-        prepare_s = time.perf_counter() - start + self._load_s
-        self._load_s = 0.0
-        self.prepare_s += prepare_s
+        prepare_s = self.preparing.note_first_call(start)
         ready.extend_places()
         warm_order = rotation(warm_calls(mean_us(ran[1])), entries)
         ran = self._run("block", held, warm_order, self._secret.getrandbits(31))

@@ -33,13 +33,16 @@ TOOL_TIMEOUT_S: Final = 10.0
 TOOL_OUTPUT_BYTES: Final = 32 << 20
 """nvdisasm writes about 100 bytes per instruction; large kernels have some 50,000 instructions."""
 TOOL_MEMORY_BYTES: Final = 4 << 30
+NO_CUOBJDUMP: Final = (
+    "registers and spills are unknown: cuobjdump is neither in Triton's package nor on PATH; install the CUDA toolkit"
+)
 AT_ONCE: Final = 4
 """Binaries read side by side, each by two tools."""
 READ_TIMEOUT_S: Final = 20.0
 """For all binaries together; what is not read by then is left out, and that is said."""
 SHARED_RESERVED_BYTES: Final = 1024
 """From sm_90 on the resource table counts the kilobyte that the system keeps of each block's shared memory."""
-_FIRST_ARCH_COUNTING_RESERVED: Final = 90
+FIRST_ARCH_COUNTING_RESERVED: Final = 90
 
 _LIMITED: Final = (
     f"ulimit -c 0 && ulimit -t {int(TOOL_TIMEOUT_S)} && ulimit -v {TOOL_MEMORY_BYTES >> 10}"
@@ -48,10 +51,10 @@ _LIMITED: Final = (
 """Processor seconds, KiB of addresses, blocks of 512 bytes of output."""
 
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
-_TENSOR_CORE = re.compile(rb"\b(?:UTC)?[HIQDBO]?G?MMA\.|\bUTC[A-Z]*MMA\b")
-_VECTOR_LOAD = re.compile(rb"\bLD(?:G|GSTS)\.[A-Z0-9.]*(?:64|128|256)\b|\b(?:UBLKCP|UTMALDG|UTMACCTL)\b")
-_ATOMIC = re.compile(rb"\b(?:ATOMG?|RED)\.[A-Z]|\bUREDG?\b")
-_DOUBLE = re.compile(rb"\bD(?:ADD|FMA|MUL|MMA|SETP)\b")
+TENSOR_CORE = re.compile(rb"\b(?:UTC)?[HIQDBO]?G?MMA\.|\bUTC[A-Z]*MMA\b")
+VECTOR_LOAD = re.compile(rb"\bLD(?:G|GSTS)\.[A-Z0-9.]*(?:64|128|256)\b|\b(?:UBLKCP|UTMALDG|UTMACCTL)\b")
+ATOMIC = re.compile(rb"\b(?:ATOMG?|RED)\.[A-Z]|\bUREDG?\b")
+DOUBLE = re.compile(rb"\bD(?:ADD|FMA|MUL|MMA|SETP)\b")
 _PTX_TENSOR_CORE = re.compile(rb"\b(?:wgmma\.mma_async|mma\.sync|wmma\.mma|tcgen05\.mma)\b")
 _PTX_VECTOR_LOAD = re.compile(
     rb"\bld\.global[a-zA-Z0-9_.:]*\.(?:v[248]\.[a-z]32|v[48]\.[a-z]16|[a-z]64)\b|\bcp\.async\.bulk\b"
@@ -119,10 +122,7 @@ def read_kernels(cache: Path, environment: Mapping[str, str] | None = None) -> R
     tools = Tools(find_tool("cuobjdump", path), find_tool("nvdisasm", path))
     notes: list[str] = []
     if tools.cuobjdump is None:
-        notes.append(
-            "registers and spills are unknown: cuobjdump is neither in Triton's package nor on PATH; "
-            "install the CUDA toolkit"
-        )
+        notes.append(NO_CUOBJDUMP)
     files = list(islice(_binaries(cache), MAX_BINARIES + 1))
     deadline = time.monotonic() + READ_TIMEOUT_S
 
@@ -155,8 +155,8 @@ def find_tool(name: str, path: str) -> Path | None:
 
 def _binaries(cache: Path) -> Iterator[Path]:
     """Each binary of the cache, in order of path."""
-    for folder in _entries(cache, MAX_FOLDERS, folders=True):
-        for file in _entries(folder, MAX_FILES_PER_FOLDER, folders=False):
+    for folder in entries(cache, MAX_FOLDERS, folders=True):
+        for file in entries(folder, MAX_FILES_PER_FOLDER, folders=False):
             if file.suffix == ".cubin":
                 yield file
 
@@ -164,18 +164,18 @@ def _binaries(cache: Path) -> Iterator[Path]:
 def _compiled(file: Path) -> Compiled:
     """A binary with the files beside it."""
     return Compiled(
-        binary=_read_bounded(file, MAX_BINARY_BYTES),
-        metadata=_read_bounded(file.with_suffix(".json"), MAX_TEXT_BYTES),
-        ptx=_read_bounded(file.with_suffix(".ptx"), MAX_TEXT_BYTES),
+        binary=read_bounded(file, MAX_BINARY_BYTES),
+        metadata=read_bounded(file.with_suffix(".json"), MAX_TEXT_BYTES),
+        ptx=read_bounded(file.with_suffix(".ptx"), MAX_TEXT_BYTES),
     )
 
 
-def _entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
+def entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
     """Plain folders, or plain files, of a folder; links are neither."""
     found: list[Path] = []
     try:
-        with os.scandir(folder) as entries:
-            for _, entry in zip(range(limit), entries, strict=False):
+        with os.scandir(folder) as listed:
+            for _, entry in zip(range(limit), listed, strict=False):
                 if entry.is_dir(follow_symlinks=False) if folders else entry.is_file(follow_symlinks=False):
                     found.append(Path(entry.path))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -183,7 +183,7 @@ def _entries(folder: Path, limit: int, *, folders: bool) -> list[Path]:
     return sorted(found)
 
 
-def _read_bounded(file: Path, limit: int) -> bytes:
+def read_bounded(file: Path, limit: int) -> bytes:
     """The bytes of a plain file of at most `limit`; nothing of anything else."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -206,8 +206,8 @@ def _read_kernel(file: Path, tools: Tools) -> Kernel | None:
         return None
     with ThreadPoolExecutor(1) as beside:
         # Without its data flow analysis, a quarter of its time: which instructions there are does not depend on it.
-        code = beside.submit(_output_of, tools.nvdisasm, ["-c", "-ndf"], compiled.binary)
-        table = _output_of(tools.cuobjdump, ["-res-usage"], compiled.binary)
+        code = beside.submit(output_of, tools.nvdisasm, ["-c", "-ndf"], compiled.binary)
+        table = output_of(tools.cuobjdump, ["-res-usage"], compiled.binary)
         usage = _Usage(0, 0, 0) if tools.cuobjdump is None else _usage(table, facts)
         disassembly = code.result()
     if usage is None:
@@ -219,10 +219,10 @@ def _read_kernel(file: Path, tools: Tools) -> Kernel | None:
         spill_bytes=usage.local_bytes,
         shared_bytes=max(facts.shared, usage.shared_bytes),
         warps=facts.num_warps,
-        tensor_cores=_has(disassembly, _TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
-        vector_loads=_has(disassembly, _VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
-        atomics=_has(disassembly, _ATOMIC, compiled.ptx, _PTX_ATOMIC),
-        doubles=_has(disassembly, _DOUBLE, compiled.ptx, _PTX_DOUBLE),
+        tensor_cores=_has(disassembly, TENSOR_CORE, compiled.ptx, _PTX_TENSOR_CORE),
+        vector_loads=_has(disassembly, VECTOR_LOAD, compiled.ptx, _PTX_VECTOR_LOAD),
+        atomics=_has(disassembly, ATOMIC, compiled.ptx, _PTX_ATOMIC),
+        doubles=_has(disassembly, DOUBLE, compiled.ptx, _PTX_DOUBLE),
     )
 
 
@@ -236,13 +236,13 @@ def _usage(table: bytes, facts: _Metadata) -> _Usage | None:
     for row in _USAGE.finditer(table.decode(errors="replace")):
         if row[1] == facts.name:
             registers, stack, shared, local = (min(int(row[i]), 1 << 30) for i in (2, 3, 4, 5))
-            if facts.target.arch >= _FIRST_ARCH_COUNTING_RESERVED:
+            if facts.target.arch >= FIRST_ARCH_COUNTING_RESERVED:
                 shared = max(0, shared - SHARED_RESERVED_BYTES)
             return _Usage(registers, stack + local, shared)
     return None
 
 
-def _output_of(tool: Path | None, options: list[str], binary: bytes) -> bytes:
+def output_of(tool: Path | None, options: list[str], binary: bytes) -> bytes:
     """What a tool prints about a binary, bounded; empty if it fails or there is none. The binary goes over in memory.
 
     The shell sets the limits: code between fork and exec must not run in a process that has threads.

@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
@@ -16,8 +16,8 @@ from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.build_tools import find_build_tools
 from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import binaries, conversation, frames, protocol
-from kernelgate.tools.worker.folders import caches_of
+from kernelgate.tools.worker import binaries, conversation, extensions, frames, protocol
+from kernelgate.tools.worker.folders import Caches, caches_of
 
 COMPILE_S: Final = 35.0
 """Autotuned configurations are compiled for so long, of the 60 s of a compile; the rest is left to the device."""
@@ -92,25 +92,34 @@ class TraceBuilder:
             traced.append(answer)
             if not answer.complete:
                 break
-        if not traced:
-            return Trace(on=on, workloads=(), complete=False, error="the task has no public workload to trace")
-        last = traced[-1]
-        return Trace(
-            on=on,
-            workloads=tuple(workload.name for workload in workloads[: len(traced)]),
-            complete=last.complete,
-            needs_values=last.needs_values,
-            launches=sum(answer.launches for answer in traced),
-            configurations_skipped=max(answer.configurations_skipped for answer in traced),
-            operators=tuple(dict.fromkeys(name for answer in traced for name in answer.operators)),
-            precisions=tuple(sorted({name for answer in traced for name in answer.precisions})),
-            error=last.limitation,
-        )
+        return _together(on, workloads, traced)
+
+    def construct(self) -> Trace | Fault:
+        """Have the model built for the smallest public workload, without a forward."""
+        on, workloads = self._subject()
+        self._progress("construct", 0, 0)
+        traced: list[protocol.Traced] = []
+        for workload in workloads[:1]:
+            question = self._question(on, workload, COMPILE_S).model_copy(update={"forward": False})
+            answer = self._conversation.ask("construct", question, protocol.Traced)
+            if isinstance(answer, Fault):
+                return answer
+            if answer.raised is not None:
+                return conversation.fault_of("construct", answer.raised)
+            traced.append(answer)
+        return _together(on, workloads, traced)
+
+    def extensions(self) -> tuple[str, ...]:
+        """Names of the shared objects in the candidate's cache of extensions."""
+        return extensions.built_in(self._caches.extensions)
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """Read what is in the candidate's cache; meanwhile, for a GPU, it builds what a first launch would."""
+        """Read what is in the candidate's caches; meanwhile, for a GPU, it builds what a first launch would."""
         self._progress("read binaries", 0, 0)
-        cache = caches_of(self._request.state_dir, self.device, self._request.digest).triton
+        if scan_files(self.files).language == "cuda":
+            self.close()
+            return self._of_target(extensions.read_extension_kernels(self._caches.extensions))
+        cache = self._caches.triton
         with ThreadPoolExecutor(1) as beside:
             future = beside.submit(binaries.read_kernels, cache)
             if self.device.kind == "cuda":
@@ -118,6 +127,9 @@ class TraceBuilder:
                 self._conversation.ask("trace", protocol.BuildLaunchers(), protocol.Done)
             reading = future.result()
         self.close()
+        return self._of_target(reading)
+
+    def _of_target(self, reading: binaries.Reading) -> tuple[Kernel, ...]:
         self._notes = reading.notes
         target = self.device.target.rstrip("af")
         return tuple(kernel for kernel in reading.kernels if kernel.target == target)
@@ -129,6 +141,10 @@ class TraceBuilder:
     def close(self) -> None:
         """End the candidate's part."""
         self._conversation.close()
+
+    @property
+    def _caches(self) -> Caches:
+        return caches_of(self._request.state_dir, self.device, self._request.digest)
 
     def _subject(self) -> tuple[Literal["fake_cuda", "fake_cpu"], tuple[Workload, ...]]:
         """What to trace on, and which workloads: what a GPU would run, but for torch candidates of a CPU run."""
@@ -154,6 +170,26 @@ class TraceBuilder:
             self._control,
             {"op": "progress", "request_id": self._request.request_id, "stage": stage, "done": done, "total": total},
         )
+
+
+def _together(
+    on: Literal["fake_cuda", "fake_cpu"], workloads: Sequence[Workload], traced: Sequence[protocol.Traced]
+) -> Trace:
+    """What the traces of some workloads showed, up to the first that did not go through."""
+    if not traced:
+        return Trace(on=on, workloads=(), complete=False, error="the task has no public workload to trace")
+    last = traced[-1]
+    return Trace(
+        on=on,
+        workloads=tuple(workload.name for workload in workloads[: len(traced)]),
+        complete=last.complete,
+        needs_values=last.needs_values,
+        launches=sum(answer.launches for answer in traced),
+        configurations_skipped=max(answer.configurations_skipped for answer in traced),
+        operators=tuple(dict.fromkeys(name for answer in traced for name in answer.operators)),
+        precisions=tuple(sorted({name for answer in traced for name in answer.precisions})),
+        error=last.limitation,
+    )
 
 
 def serve_one(control: socket.socket, request: dict[str, JsonValue], candidate: socket.socket) -> None:

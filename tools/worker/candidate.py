@@ -19,12 +19,14 @@ import torch
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
+from kernelgate.tools.kit.build_log import compiler_errors, with_first_error
 from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames, nsight, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.cuda_profile import profile_calls, steady_calls
+from kernelgate.tools.worker.fake_cuda import seemingly_available
 from kernelgate.tools.worker.handover import Handover
 from kernelgate.tools.worker.inputs import reseed
 from kernelgate.tools.worker.interpreter import prepare_interpreter
@@ -34,7 +36,7 @@ from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
 from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, dropped, time_calls
-from kernelgate.tools.worker.triton_target import install_standin_driver
+from kernelgate.tools.worker.triton_target import answer_for, install_standin_driver
 
 MODULE_NAME: Final = "kernelgate_candidate"
 MAX_MISSING: Final = 20
@@ -127,6 +129,10 @@ class Child:
         """Import `candidate.py` under a name of its own, its folder first on the path for the files beside it."""
         folder = Path(self._start.scratch) / "candidate"
         start = self._start
+        seeming: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if start.mode == "trace" and start.device.kind == "cuda":
+            answer_for(start.device.target)
+            seeming = seemingly_available()
         if start.language == "triton" and start.mode == "trace":
             os.environ.pop("TRITON_INTERPRET", None)
             install_standin_driver(start.device.target)
@@ -139,7 +145,8 @@ class Child:
             raise NoModel(f"{ENTRY_FILE} cannot be imported")
         module = importlib.util.module_from_spec(spec)
         sys.modules[MODULE_NAME] = module
-        spec.loader.exec_module(module)
+        with seeming:
+            spec.loader.exec_module(module)
         if not callable(getattr(module, "ModelNew", None)):
             raise NoModel(f"{ENTRY_FILE} must define a class ModelNew with the constructor of the reference's Model")
         self.module = module
@@ -353,7 +360,9 @@ def _load_weights(model: torch.nn.Module, lent: dict[str, torch.Tensor]) -> prot
 def _described(error: BaseException) -> protocol.Raised:
     name = type(error).__name__
     message = _text(lambda: str(error))
-    log = _text(lambda: _traceback(error))
+    errors = compiler_errors(message)[: protocol.MAX_LOG_CHARS]
+    message = with_first_error(message)
+    log = errors or _text(lambda: _traceback(error))
     return protocol.Raised(
         type=name[:200], message=message[: protocol.MAX_ERROR_CHARS], log=log[-protocol.MAX_LOG_CHARS :]
     )

@@ -156,6 +156,13 @@ def answer_queries(properties: SimpleNamespace) -> None:
         setattr(torch.cuda, name, answer)
 
 
+@contextlib.contextmanager
+def seemingly_available() -> Generator[None]:
+    """Let `torch.cuda` say for a while that there is one GPU."""
+    with replaced(torch.cuda, "is_available", _always(value=True)), replaced(torch.cuda, "device_count", _always(1)):
+        yield
+
+
 def properties_namespace(
     *, name: str, major: int, minor: int, multiprocessors: int, memory_bytes: int, l2_bytes: int, limits: Limits
 ) -> SimpleNamespace:
@@ -227,11 +234,12 @@ class NoDeviceFakeMode(fake_tensor.FakeTensorMode):  # type: ignore[no-untyped-c
 
 
 @contextlib.contextmanager
-def tracing_mode(*, cuda: bool) -> Generator[None]:
+def tracing_mode(*, cuda: bool, guarded: bool = False) -> Generator[None]:
     """Run torch code on fake tensors of a device: shapes, dtypes and errors are real, values and memory are not.
 
     Random initialisation of weights is skipped (values do not matter), and `torch.compile` is the identity, since
-    what it would compile is not the candidate's own.
+    what it would compile is not the candidate's own. `guarded`: C++ that asks a fake tensor for its address gets an
+    error, as it would read at address 0 otherwise.
     """
     if cuda:
         allow_fake_cuda_tensors()
@@ -240,8 +248,7 @@ def tracing_mode(*, cuda: bool) -> Generator[None]:
         # It logs each failed operation at length; the error itself is raised too.
         stack.enter_context(replaced(logging.getLogger(fake_tensor.__name__), "disabled", value=True))
         if cuda:
-            stack.enter_context(replaced(torch.cuda, "is_available", _always(value=True)))
-            stack.enter_context(replaced(torch.cuda, "device_count", _always(1)))
+            stack.enter_context(seemingly_available())
             stack.enter_context(replaced(fake_tensor, "init_gpu_context", _always(None)))
         else:  # its kernels are none that a trace knows: what it does with an address of nothing ends its process
             stack.enter_context(replaced(fake_tensor.FakeTensor, "data_ptr", _no_address))
@@ -253,7 +260,9 @@ def tracing_mode(*, cuda: bool) -> Generator[None]:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.no_grad())
-        stack.enter_context(NoDeviceFakeMode(allow_non_fake_inputs=True))
+        mode: Any = NoDeviceFakeMode(allow_non_fake_inputs=True)
+        mode._allow_unsafe_data_ptr_access &= not guarded
+        stack.enter_context(mode)
         stack.enter_context(device)
         yield
 

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kernelgate.tools.kit.caches import cache_folder
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import processes, triton_launchers
 from kernelgate.tools.worker.lease import start_ticks
@@ -33,12 +33,8 @@ class Caches:
 
 
 def caches_of(state_dir: str, device: DeviceRef, digest: str) -> Caches:
-    """The caches of a candidate with this digest, or of the referee where it is empty, on one device.
-
-    Each device has a user of its own, who may not write what another's has written.
-    """
-    device_name, name = (re.sub(r"[^0-9A-Za-z_-]", "_", text)[:64] for text in (device.uid, digest or "referee"))
-    root = Path(state_dir, "cache", device_name, name)
+    """What lies in a `cache_folder`."""
+    root = cache_folder(state_dir, device, digest)
     return Caches(triton=root / "triton", inductor=root / "inductor", extensions=root / "extensions")
 
 

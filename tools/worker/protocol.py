@@ -225,6 +225,8 @@ class TraceWorkload(Frozen):
     """After so many seconds further configurations of an autotuned kernel are skipped."""
     configurations: int = Field(ge=1)
     """At most so many configurations are compiled in this trace."""
+    forward: bool = True
+    """Without it the model is built, and that is all."""
 
 
 class BuildLaunchers(Frozen):

@@ -1,6 +1,7 @@
 """A workload made ready for timing: its pool, the baseline's side of it, and how many entries memory allows."""
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,6 +29,26 @@ MAX_ENTRIES: Final = 64
 WARM_US: Final = 5_000.0
 """Warm calls last about so long together; at least one, at most `MAX_WARM_CALLS`."""
 MAX_WARM_CALLS: Final = 20
+
+
+class Preparing:
+    """Seconds until first calls were through: import, construction, and all that compiles meanwhile."""
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._load_s = 0.0
+
+    def note_load(self, began_s: float) -> None:
+        """The import, which counts with the next first call; times are of `time.perf_counter`."""
+        self._load_s += time.perf_counter() - began_s
+
+    def note_first_call(self, began_s: float | None) -> float:
+        """Count a first call that is through now, and all that was done for it. None: it was no first one."""
+        if began_s is None:
+            return 0.0
+        added_s, self._load_s = time.perf_counter() - began_s + self._load_s, 0.0
+        self.total_s += added_s
+        return added_s
 
 
 @dataclass

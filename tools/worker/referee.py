@@ -181,7 +181,7 @@ class Referee:
             "op": "done",
             "facts": facts.model_dump(mode="json"),
             "house_s": house.house_s,
-            "prepare_s": bench.prepare_s,
+            "prepare_s": bench.preparing.total_s,
             "observation": {
                 "load_1m": os.getloadavg()[0],
                 "threads": request.device.threads,

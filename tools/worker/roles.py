@@ -67,8 +67,8 @@ class Roles:
         return replace(walls, environment={**walls.environment, COUNTERS_FOLDER: str(counters)})
 
     def builder(self, scratch: Path, caches: Caches) -> Walls:
-        """Reads the candidate's Triton cache, writes its scratch."""
-        read = [Grant(str(caches.triton), landlock.READ)]
+        """Reads what the candidate has compiled, writes its scratch."""
+        read = [Grant(str(folder), landlock.READ) for folder in (caches.triton, caches.extensions)]
         return self._walls(scratch, caches, [], read, Limits(oom_score_adj=_TRUSTED_OOM_SCORE), "trace")
 
     def _walls(

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 from torch._subclasses import fake_tensor
 
+from kernelgate.tools.kit.build_log import compiler_errors, with_first_error
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.fake_cuda import NoAddress, UnsupportedTorch, tracing_mode
 from kernelgate.tools.worker.operators import OperatorRecord
@@ -34,8 +35,9 @@ UNSUPPORTED: Final = (
 NEEDS_VALUES_TEXTS: Final = (".numpy() is not supported", "Numpy is not available", "data-dependent")
 UNSUPPORTED_TEXTS: Final = (
     "Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver",
-    "not linked with support for", "ATen_cuda", "requires CUDA support", "dummy base class", "FakeTensor",
-    "fake tensor", "data pointer", "meta tensor", "Meta tensor", "NYI:", "libcuda", "PyTorch was compiled without CUDA",
+    "no CUDA-capable device", "not linked with support for", "ATen_cuda", "requires CUDA support", "dummy base class",
+    "FakeTensor", "fake tensor", "data pointer", "meta tensor", "Meta tensor", "NYI:", "libcuda",
+    "PyTorch was compiled without CUDA",
 )  # fmt: skip
 """How torch words that there is no device, or nothing behind a fake tensor, in errors without a type of their own."""
 OPAQUE_ERRORS: Final = (RuntimeError, AssertionError, NotImplementedError, ValueError, OSError)
@@ -64,7 +66,7 @@ def run_trace(module: ModuleType, message: Mapping[str, Any], kernels: list[Any]
     outcome: dict[str, Any] = {"complete": False}
     record = OperatorRecord()
     try:
-        with tracing_mode(cuda=question.on == "fake_cuda"), launches.active():
+        with tracing_mode(cuda=question.on == "fake_cuda", guarded=not question.forward), launches.active():
             _forward(module, question, record)
         outcome = {"complete": True}
     except MemoryError:
@@ -92,6 +94,8 @@ def _forward(module: ModuleType, question: protocol.TraceWorkload, record: Opera
         raise ReferenceFailed(f"the reference could not be set up: {type(error).__name__}: {error}") from error
     positional, named = call_arguments(arguments)
     model = getattr(module, ENTRY_CLASS)(*positional, **named)
+    if not question.forward:
+        return
     positional, named = call_arguments(inputs)
     with record:
         model(*positional, **named)
@@ -99,6 +103,9 @@ def _forward(module: ModuleType, question: protocol.TraceWorkload, record: Opera
 
 def _explained(error: BaseException, module: ModuleType) -> dict[str, Any]:
     """Fields of `Traced` for what was raised: a need for values, a limitation of fake tensors, or a failure."""
+    errors = compiler_errors(str(error))
+    if errors:  # whatever words a compiler chose
+        return {"raised": _raised(error, _placed(with_first_error(str(error)), error, module), errors)}
     text = f"{type(error).__name__}: {error}"
     opaque = isinstance(error, OPAQUE_ERRORS) and not _raised_in(error, module)
     if isinstance(error, NEEDS_VALUES) or (opaque and any(words in text for words in NEEDS_VALUES_TEXTS)):
@@ -113,7 +120,7 @@ def _explained(error: BaseException, module: ModuleType) -> dict[str, Any]:
     ):
         return {"limitation": _placed(text, error, module)}
     found = kernel_line(error, _kernels_of(module))
-    name, message, log = type(error).__name__, str(error), _trimmed_traceback(error, module)
+    message, log = str(error), _trimmed_traceback(error, module)
     if found is not None:
         file, line, message = found
         if line:
@@ -122,10 +129,16 @@ def _explained(error: BaseException, module: ModuleType) -> dict[str, Any]:
             log = f"  File {os.path.basename(file)}, line {line}, in a kernel\n    {shown}\n{log}"
     else:
         message = _placed(message, error, module)
-    raised = protocol.Raised(
-        type=name[:200], message=message[: protocol.MAX_ERROR_CHARS], log=log[-protocol.MAX_LOG_CHARS :]
+    return {"raised": _raised(error, message, log[-protocol.MAX_LOG_CHARS :])}
+
+
+def _raised(error: BaseException, message: str, log: str) -> protocol.Raised:
+    """Both texts from their beginning, as far as they may go over."""
+    return protocol.Raised(
+        type=type(error).__name__[:200],
+        message=message[: protocol.MAX_ERROR_CHARS],
+        log=log[: protocol.MAX_LOG_CHARS],
     )
-    return {"raised": raised}
 
 
 def _placed(text: str, error: BaseException, module: ModuleType) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kernelgate.tasks.model import Frozen
-from kernelgate.tools.kit.occupancy import WARP_THREADS, limits_of
+from kernelgate.tools.kit.occupancy import LIMITS, WARP_THREADS, Limits
 from kernelgate.tools.worker import fake_cuda
 
 ONE_RUN_MS: Final = 1.0
@@ -41,24 +41,29 @@ class TargetProperties(Frozen):
 
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
+_ARCHITECTURE: Final = re.compile(r"sm_(\d{1,2})(\d)[af]?")
 _PROPERTIES: Final = (
+    ("sm_75", "Tesla T4", 40, 1_590_000, 5_001_000, 256, 15 * GIB, 4 * MIB),
     ("sm_80", "NVIDIA A100-SXM4-80GB", 108, 1_410_000, 1_593_000, 5120, 80 * GIB, 40 * MIB),
     ("sm_86", "NVIDIA A10", 72, 1_695_000, 6_251_000, 384, 24 * GIB, 6 * MIB),
     ("sm_89", "NVIDIA L40S", 142, 2_520_000, 9_001_000, 384, 48 * GIB, 96 * MIB),
     ("sm_90", "NVIDIA H100 80GB HBM3", 132, 1_980_000, 2_619_000, 5120, 80 * GIB, 50 * MIB),
     ("sm_100", "NVIDIA B200", 148, 1_965_000, 3_996_000, 8192, 180 * GIB, 126 * MIB),
+    ("sm_120", "NVIDIA GeForce RTX 5090", 170, 2_407_000, 14_001_000, 512, 32 * GIB, 96 * MIB),
 )
-"""One common device per architecture. Source: NVIDIA's architecture white papers and data sheets (A100, A10, L40S, H100
-SXM, B200); multiprocessors, clocks and L2 as `nvidia-smi` and `deviceQuery` show them on such cards."""
+"""One common device per architecture. Source: NVIDIA's architecture white papers and data sheets (T4, A100, A10, L40S,
+H100 SXM, B200, RTX 5090); multiprocessors, clocks and L2 as `nvidia-smi` and `deviceQuery` show them on such cards."""
 
 
 def properties_of(target: str) -> TargetProperties:
-    """The properties of a target such as `sm_90`; raises ValueError for one that is not in the table."""
-    limits_of(target)
-    rows = {row[0]: row for row in _PROPERTIES}
-    name, device, multiprocessors, clock, memory_clock, bus, memory, l2 = rows[target.rstrip("af")]
-    number = re.fullmatch(r"sm_(\d+)(\d)", name)
-    assert number is not None
+    """The properties of a target such as `sm_90`; raises ValueError for what is no architecture.
+
+    One that is not in the table has its own number, and all else of the last one before it: that is enough to compile.
+    """
+    number = _ARCHITECTURE.fullmatch(target)
+    if number is None:
+        raise ValueError(f"{target} is no architecture; one is written like sm_90")
+    _, device, multiprocessors, clock, memory_clock, bus, memory, l2 = _row_of(target)
     return TargetProperties(
         target=target,
         device_name=device,
@@ -73,6 +78,20 @@ def properties_of(target: str) -> TargetProperties:
     )
 
 
+def standin_limits(target: str) -> Limits:
+    """The limits of an architecture, or of the last one before it that is in the table."""
+    return LIMITS.get(target.rstrip("af")) or LIMITS[_row_of(target)[0]]
+
+
+def _row_of(target: str) -> tuple[str, str, int, int, int, int, int, int]:
+    before = [row for row in _PROPERTIES if _arch(row[0]) <= _arch(target)]
+    return before[-1] if before else _PROPERTIES[0]
+
+
+def _arch(target: str) -> int:
+    return int(target.removeprefix("sm_").rstrip("af"))
+
+
 def install_standin_driver(target: str) -> None:
     """Make Triton compile for a target, and run a function once where it would benchmark it.
 
@@ -81,6 +100,17 @@ def install_standin_driver(target: str) -> None:
     asks for a GPU. Questions to `torch.cuda` are answered for the target too. Without Triton only the latter.
     Raises ValueError for an unknown target.
     """
+    answer_for(target)
+    if importlib.util.find_spec("triton") is None:
+        return
+    properties = properties_of(target)
+    driver: Any = importlib.import_module("triton.runtime.driver").driver
+    compiler: Any = importlib.import_module("triton.backends.compiler")
+    driver.set_active(StandinDriver(properties, compiler.GPUTarget("cuda", properties.arch, WARP_THREADS)))
+
+
+def answer_for(target: str) -> None:
+    """Have questions to `torch.cuda` answered for a target; raises ValueError for an unknown one."""
     properties = properties_of(target)
     fake_cuda.answer_queries(
         fake_cuda.properties_namespace(
@@ -90,14 +120,9 @@ def install_standin_driver(target: str) -> None:
             multiprocessors=properties.multiprocessors,
             memory_bytes=properties.memory_bytes,
             l2_bytes=properties.l2_bytes,
-            limits=limits_of(target),
+            limits=standin_limits(target),
         )
     )
-    if importlib.util.find_spec("triton") is None:
-        return
-    driver: Any = importlib.import_module("triton.runtime.driver").driver
-    compiler: Any = importlib.import_module("triton.backends.compiler")
-    driver.set_active(StandinDriver(properties, compiler.GPUTarget("cuda", properties.arch, WARP_THREADS)))
 
 
 def run_once(call: Callable[[], object], quantiles: Sequence[float] | None = None, **_: object) -> Any:
@@ -114,7 +139,7 @@ class StandinUtilities:
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """The dictionary that Triton's own driver returns for a device."""
-        properties, limits = self._properties, limits_of(self._properties.target)
+        properties, limits = self._properties, standin_limits(self._properties.target)
         return {
             "max_shared_mem": limits.block_shared_bytes,
             "max_num_regs": limits.registers,
@@ -127,7 +152,7 @@ class StandinUtilities:
 
     def load_binary(self, name: str, binary: bytes, shared_bytes: int, device: int) -> tuple[int, int, int, int, int]:
         """Module, function, registers, spills, most threads per block: placeholders, nothing is loaded."""
-        most_threads = limits_of(self._properties.target).block_warps * WARP_THREADS
+        most_threads = standin_limits(self._properties.target).block_warps * WARP_THREADS
         return 1, 1, ASSUMED_REGISTERS, 0, most_threads
 
     def unload_module(self, module: int) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, cast
 
-from kernelgate.tools.kit.occupancy import WARP_THREADS, limits_of
+from kernelgate.tools.kit.occupancy import LIMITS, WARP_THREADS
 from kernelgate.tools.worker.fake_cuda import fake_addresses, replaced
 from kernelgate.tools.worker.triton_target import ONE_RUN_MS, install_standin_driver
 
@@ -30,7 +30,7 @@ class LaunchTrace:
         self.configurations = 0
         self.configurations_skipped = 0
         self._target = target
-        self._limits = limits_of(target)
+        self._limits = LIMITS.get(target.rstrip("af"))
         self._most_configurations = configurations
         self._deadline = time.monotonic() + compile_s
 
@@ -78,6 +78,8 @@ class LaunchTrace:
         """What the driver would refuse when it loads the binary; Triton's own error, which autotuners expect."""
         out_of_resources: Any = importlib.import_module("triton.runtime.errors").OutOfResources
         metadata = getattr(kernel, "metadata", None)
+        if self._limits is None:
+            return
         shared = getattr(metadata, "shared", 0)
         if shared > self._limits.block_shared_bytes:
             raise out_of_resources(shared, self._limits.block_shared_bytes, "shared memory")

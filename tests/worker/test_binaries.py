@@ -98,6 +98,7 @@ def test_without_tools_the_numbers_come_from_metadata_and_ptx_and_a_note_says_wh
     ("code", "ptx", "atomics", "doubles"),
     [
         ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2]", "", True, False),
+        ("REDG.E.ADD.STRONG.GPU desc[UR4][R2.64], R5", "", True, False),
         ("ATOMG.E.CAS.STRONG.GPU PT, R6", "", True, False),
         ("REDUX.SUM UR4, R2", "", False, False),
         ("DFMA R4, R6, R8", "", False, True),

@@ -64,6 +64,7 @@ HEALTHY = {
     "a number of Python": a_task("return x.square().sum().item()"),
     "a place": a_task("return x.argmax(-1)"),
     "values and places": a_task("return torch.topk(x, 4)[0], torch.topk(x, 4)[1]"),
+    "whole numbers in and out": a_task("return torch.bincount(x, minlength=9)", inputs="torch.randint(0, 9, (900,))"),
     "a sign": a_task("return torch.sign(x)"),
     "several, by name": a_task("return {'a': x + 1, 'b': (x.sum(-1), x.exp())}"),
     "half precision in and out": a_task("return x @ x.t()", inputs="torch.randn(24, 32).half()"),

@@ -174,7 +174,7 @@ class Kernel(Frozen):
     vector_loads: bool
     """The binary has 64- or 128-bit global loads, or bulk copies."""
     atomics: bool = False
-    """The binary has atomic operations on global memory (ATOM, ATOMG, RED)."""
+    """The binary has atomic operations on global memory (ATOM, ATOMG, RED, REDG)."""
     doubles: bool = False
     """The binary computes in float64 (DADD, DFMA, DMUL)."""
 

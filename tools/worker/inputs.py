@@ -175,7 +175,7 @@ def draw(
                     lean(leaf)  # what is timed too: half precision for that alone would pay
                 if _is_exchangeable(leaf, origins, distribution, domain):
                     exchangeable.append(count)
-                    filled = distribution in _MOVING and origins.is_plain(leaf)
+                    filled = distribution in _MOVING and origins.is_plain(leaf) and leaf.is_floating_point()
                     if (filled or origins.is_continuous(leaf)) and not domain.startswith("index("):
                         continuous.append(count)
                 count += 1

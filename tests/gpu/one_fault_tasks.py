@@ -20,7 +20,7 @@ class FaultTask:
 
     name: str
     source: str
-    on_cpu: Mapping[str, int] = field(default_factory=dict[str, int])
+    on_cpu: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     """Constant → its value on the CPU."""
     precision: Precision = "ieee"
 

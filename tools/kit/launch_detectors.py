@@ -70,13 +70,15 @@ def host_time(evidence: Evidence) -> Finding | None:
     """The host needs longer to give a call to the device than the device for it."""
     profile = evidence.profile
     explained_us = launches(evidence) * HOST_US_PER_LAUNCH if many_launches(evidence) else 0.0
-    if profile.waits >= 0.5 or profile.host_us < max(HOST_US, HOST_TIMES * profile.call_us, explained_us):
+    # A host that is slower than any sleep at the front of a block lengthens the time of a call too.
+    device_us = min(profile.busy_us or profile.call_us, profile.call_us)
+    if profile.waits >= 0.5 or profile.host_us < max(HOST_US, HOST_TIMES * device_us, explained_us):
         return None
     return finding(
         "host_time",
-        f"the host needs {profile.host_us:.0f} µs to give a call to the device, which works {profile.call_us:.0f} µs: "
+        f"the host needs {profile.host_us:.0f} µs to give a call to the device, which works {device_us:.0f} µs: "
         "as calls come, the device waits",
-        profile.host_us / max(profile.call_us, launch_us(evidence)),
+        profile.host_us / max(device_us, launch_us(evidence)),
         "move Python work out of forward: weights reshaped and kernel arguments worked out once in __init__, buffers "
         "kept, no loop over rows; or replay forward as a CUDA graph",
     )
@@ -88,7 +90,8 @@ def many_launches(evidence: Evidence) -> Finding | None:
     if count < MANY or mean_us > SHORT_US:
         return None
     call_us = max(evidence.profile.call_us, evidence.profile.span_us)
-    left_us = max(evidence.profile.call_us / headroom(evidence), floor_us, call_us - (count - 1) * floor_us)
+    alone_us = evidence.profile.busy_us or call_us - (count - 1) * floor_us
+    left_us = max(evidence.profile.call_us / headroom(evidence), floor_us, alone_us)
     return finding(
         "many_launches",
         f"{count:.0f} kernels a call of {mean_us:.1f} µs each, {call_us:.0f} µs in all; the shortest kernel takes "

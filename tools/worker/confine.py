@@ -94,13 +94,17 @@ class Walls:
         )
 
 
-def system_grants(*, cuda: bool, own_proc: bool, hidden: Sequence[Path]) -> tuple[Grant, ...]:
+def system_grants(
+    *, cuda: bool, own_proc: bool, hidden: Sequence[Path], unprivileged: bool = False
+) -> tuple[Grant, ...]:
     """Read rights on what any python program needs; nothing beneath a hidden folder may be read.
 
     Args:
         cuda: Also the GPU's device files and shared memory.
         own_proc: `/proc` shows this child's processes only; else it sees just itself, as landlock lets `environ`
             of other processes of the same user through.
+        unprivileged: The child has a user without rights: then processes that it starts, such as profilers, may start
+            CUDA too, which writes below `/proc` of the process that starts it.
         hidden: Folders that hold what a candidate must not read: the package with its tasks, the state folder.
     """
     grants: list[Grant] = []
@@ -119,7 +123,8 @@ def system_grants(*, cuda: bool, own_proc: bool, hidden: Sequence[Path]) -> tupl
         devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
         grants += [Grant(path, landlock.USE_DEVICE) for path in devices]
         grants += [Grant("/proc/driver", landlock.READ), Grant("/dev/shm", landlock.WRITE)]
-        grants += [Grant(path, landlock.REWRITE) for path in ("/proc/self/task", "/proc/self/comm")]
+        own = ("/proc",) if own_proc and unprivileged else ("/proc/self/task", "/proc/self/comm")
+        grants += [Grant(path, landlock.REWRITE) for path in own]
     elif own_proc:
         grants.append(Grant("/dev/shm", landlock.WRITE))  # a private one is mounted there
     return tuple(grants)

@@ -1,4 +1,4 @@
-"""The referee's side of the process that reads the device's counters: one for each profile, started beside the rest."""
+"""The referee's side of the process that reads the device's counters: started beside the first profile, then kept."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -38,6 +38,7 @@ class _Reply(Frozen):
     """What the process says; all of it checked, though it is ours: a library of others fills it."""
 
     ready: str = ""
+    armed: bool = False
     begun: bool = False
     counted: list[str] = Field(default_factory=list)
     problem: str = Field(default="", max_length=400)
@@ -49,36 +50,48 @@ class _Reply(Frozen):
 
 
 class Counting:
-    """One window of counting. Nothing here raises: what went wrong is in `problem`."""
+    """Windows of counting, one after the other. Nothing here raises: what went wrong with the last is in `problem`."""
 
     def __init__(self, folder: str) -> None:
-        """Starts the process and does not wait for it.
+        """Starts nothing yet.
 
         Args:
             folder: where cupti-python may lie apart from this environment.
         """
         self.problem = ""
         self._folder = folder
-        self._began_s = time.monotonic()
-        self._ready = False
+        self._hopeless = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._state: Literal["idle", "arming", "counting"] = "idle"
+        self._starts = False
+        self._began_s = 0.0
         self._pending = b""
         self._calls, self._call_us = 0, 0.0
-        interval_ns = int(WINDOW_US * 1e3 / SAMPLES)
-        try:
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, str(interval_ns), folder],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError as error:
-            self._process = None
-            self.problem = WITHOUT["failed"].format(problem=f"its process did not start ({error.strerror})")
+
+    def arm(self) -> None:
+        """Have the process ready for a window; it is started where there is none. Does not wait."""
+        if self._hopeless:
+            return  # and says why once more
+        self.finish()
+        self.problem = ""
+        self._began_s = time.monotonic()
+        self._starts = self._process is None
+        if self._process is None:
+            self._start()
+        if self._say(b"arm\n"):
+            self._state = "arming"
 
     def begin(self) -> bool:
         """Count from now on; False if that cannot be."""
-        if not self._ready:
-            reply = self._answer(self._began_s + READY_S)
-            self._ready = bool(reply.ready)
-        return self._ready and not self.problem and self._say(b"begin\n") and self._answer().begun
+        until_s = self._began_s + READY_S
+        if self._starts:
+            self._answer(until_s)
+        armed = self._state == "arming" and self._answer(until_s).armed
+        if not armed or not self._say(b"begin\n") or not self._answer().begun:
+            self.problem = self.problem or WITHOUT["failed"].format(problem="its process was not ready")
+            return False
+        self._state = "counting"
+        return True
 
     def end(self, calls: int, call_us: float) -> None:
         """Stop counting, after so many calls of such a wall clock. The values are computed meanwhile; see `read`."""
@@ -92,18 +105,36 @@ class Counting:
             self.problem = WITHOUT["failed"].format(problem="the device had no work in the window")
         if self.problem:
             return None
+        self._state = "idle"
         return Counters(
             values=values_of(reply.means, reply.sums, self._calls), calls=self._calls, call_us=self._call_us,
             seconds=time.monotonic() - self._began_s,
         )  # fmt: skip
 
+    def finish(self) -> None:
+        """The call is over: a process in the middle of a window is of no more use."""
+        if self._state != "idle":
+            self.close()
+
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does; the next window starts another."""
+        self._state = "idle"
         if self._process is None:
             return
         self._process.kill()
         self._process.communicate()
         self._process = None
+
+    def _start(self) -> None:
+        interval_ns = int(WINDOW_US * 1e3 / SAMPLES)
+        self._pending = b""
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", PROGRAM, str(interval_ns), self._folder],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            self._ended(f"its process did not start ({error.strerror})")
 
     def _say(self, word: bytes) -> bool:
         pipe = None if self._process is None else self._process.stdin
@@ -137,11 +168,13 @@ class Counting:
             return self._ended("its process said something else")
         if reply.problem:
             kind = reply.kind if reply.kind in WITHOUT else "failed"
-            self.problem = WITHOUT[kind].format(problem=reply.problem, folder=self._folder)
+            self._ended(reply.problem, kind)
         return reply
 
-    def _ended(self, why: str) -> _Reply:
-        self.problem = WITHOUT["failed"].format(problem=why)
+    def _ended(self, why: str, kind: str = "failed") -> _Reply:
+        self.problem = WITHOUT[kind].format(problem=why, folder=self._folder)
+        self._hopeless = kind != "failed"
+        self.close()
         return _Reply()
 
 

@@ -5,7 +5,8 @@ loaded in another where both are installed; and because it may crash: on an H200
 configuration of one collector ended the process. It sees what every process runs on the device, opens a context, runs
 nothing. Standard library and cupti-python only: children cannot read this package.
 
-One JSON object a line. It says `{"ready": …}` or `{"problem": …}` once; then `begin` and `end` are answered in turn.
+One JSON object a line. It says `{"ready": …}` or `{"problem": …}` once; then the words `arm`, `begin` and `end` are
+answered in turn, again and again: each window has a collector of its own.
 """
 
 import ctypes
@@ -139,7 +140,7 @@ def read(collector: Any, names: list[str], interval_ns: int) -> dict[str, Any]:
 
 
 def main(interval_ns: int, folder: str) -> None:
-    """Get ready, then sample once: between the words `begin` and `end`."""
+    """Get ready, then sample between the words `begin` and `end`, as often as it is armed."""
     try:
         cupti, sampling, host = imported(folder)
         open_context()
@@ -148,31 +149,27 @@ def main(interval_ns: int, folder: str) -> None:
         chip = chip_of(cupti)
         trial.disable()
         chosen = fitting(host, chip)
-        names = list(chosen)
-        collector = begin(sampling, list(chosen.values()), interval_ns)
-    except PermissionError:
-        say({"problem": "the driver lets only administrators read counters", "kind": "permission"})
-        return
-    except ImportError as error:
-        say({"problem": str(error), "kind": "missing"})
-        return
-    except Exception as error:  # noqa: BLE001  whatever it is, a profile does without
-        say({"problem": f"{type(error).__name__}: {error}"[:300], "kind": "failed"})
-        return
-    say({"ready": chip, "counted": names})
-    for line in sys.stdin:
-        word = line.strip()
-        try:
-            if word == "begin":
+        say({"ready": chip, "counted": list(chosen)})
+        collector: Any = None
+        for line in sys.stdin:
+            word = line.strip()
+            if word == "arm":
+                collector = begin(sampling, list(chosen.values()), interval_ns)
+                say({"armed": True})
+            elif word == "begin":
                 collector.start()
                 say({"begun": True})
             elif word == "end":
                 collector.stop()
-                say(read(collector, names, interval_ns))
-                return
-        except Exception as error:  # noqa: BLE001  the same
-            say({"problem": f"{type(error).__name__}: {error}"[:300], "kind": "failed"})
-            return
+                values = read(collector, list(chosen), interval_ns)
+                collector.disable()
+                say(values)
+    except PermissionError:
+        say({"problem": "the driver lets only administrators read counters", "kind": "permission"})
+    except ImportError as error:
+        say({"problem": str(error), "kind": "missing"})
+    except Exception as error:  # noqa: BLE001  whatever it is, a profile does without
+        say({"problem": f"{type(error).__name__}: {error}"[:300], "kind": "failed"})
 
 
 if __name__ == "__main__":

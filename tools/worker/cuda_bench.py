@@ -22,6 +22,7 @@ from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import conversation, cuda_timing, protocol
 from kernelgate.tools.worker.answers import Question, mutated
 from kernelgate.tools.worker.bench import Control, House, RefereeBench
+from kernelgate.tools.worker.counters import Counting
 from kernelgate.tools.worker.cuda_ceilings import measure_cuda_ceilings
 from kernelgate.tools.worker.cuda_device import leave_room, observe
 from kernelgate.tools.worker.cuda_timing import BlockTimes, CudaTimer, Pace, Row, Surroundings
@@ -92,15 +93,18 @@ class CudaBench(RefereeBench):
         control: Control,
         conversation: conversation.Conversation | None,
         timer: CudaTimer,
+        counting: Counting,
     ) -> None:
-        """As `RefereeBench`; the timer is the referee's own."""
+        """As `RefereeBench`; the timer and the counters are the referee's own."""
         super().__init__(task, device, house, lender, control, conversation)
         self._timer = timer
         self._pace = Pace()
         self._around: Surroundings | None = None
         self._constants_us: deque[float] = deque(maxlen=CONSTANTS_KEPT)
         self._last: _Run | None = None
-        self._profiling = CudaProfiling(partial(self._ask, "profile"), self._secret, device.target)
+        self._profiling = CudaProfiling(
+            partial(self._ask, "profile"), self._secret, device.target, counting, self.on_the_house
+        )
         self._state: dict[str, JsonValue] = {}
         self._state_s = -STATE_S
 

@@ -23,6 +23,8 @@ from kernelgate.tools.worker.timing import Arguments, dropped
 MOST_EVENTS: Final = 100_000
 """Of a trace; one that is longer (ten thousand launches a call) is summed up without launches, gaps and waits."""
 ON_DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+OUR_WAITS: Final = 3
+"""In a trace of calls that do not wait: our own at its end, and two of the profiler, as seen on an H200."""
 OF_THE_HOST: Final = ("cuda_runtime", "cuda_driver")
 WAITING: Final = (
     "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy",
@@ -77,7 +79,7 @@ def profile_calls(
         span_us=steady.call_us,
         busy_us=seen.busy_us() / len(order),
         host_us=steady.host_us,
-        waits=max(0, seen.waits - 1) / len(order),  # the last one is ours
+        waits=max(0, seen.waits - OUR_WAITS) / len(order),
         note="" if rows else "The profiler saw no kernel: this host may not let it trace the GPU.",
     )
 

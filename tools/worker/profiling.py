@@ -1,8 +1,9 @@
 """The referee's part of a profile: what it asks the candidate's process for, and the counters beside it."""
 
 import base64
-import os
 import random
+import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import torch
@@ -12,7 +13,7 @@ from kernelgate.tools.kit.evidence import Counted, Inspection, OperatorProfile
 from kernelgate.tools.kit.facts import Fault, Prepared
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.conversation import AnswerT
-from kernelgate.tools.worker.counters import COUNTERS_FOLDER, WINDOW_US, Counting
+from kernelgate.tools.worker.counters import WINDOW_US, Counting
 from kernelgate.tools.worker.cuda_device import cold_entries, shape_of, tensor_cores_serve
 from kernelgate.tools.worker.sizing import Sizes
 
@@ -69,16 +70,29 @@ class Profiling:
 class CudaProfiling(Profiling):
     """On a GPU: a process counts what the device does while calls run back to back."""
 
-    def __init__(self, ask: Ask, secret: random.Random, target: str) -> None:
-        """As the base; `target`: the device's architecture, `sm_90`."""
+    def __init__(
+        self, ask: Ask, secret: random.Random, target: str, counting: Counting, house: Callable[[float], None]
+    ) -> None:
+        """As the base.
+
+        Args:
+            ask: the candidate.
+            secret: the call's.
+            target: the device's architecture, `sm_90`.
+            counting: the referee's own.
+            house: takes seconds that the candidate does not pay for.
+        """
         super().__init__(ask, secret)
         self._target = target
-        self._counting: Counting | None = None
+        self._counting = counting
+        self._house = house
+        self._counted = False
 
     def begin(self, *, counters: bool) -> None:
-        """Start the process that counts, and do not wait for it."""
+        """Get the counters ready beside the rest."""
+        self._counted = counters
         if counters:
-            self._counting = Counting(os.environ.get(COUNTERS_FOLDER, ""))
+            self._counting.arm()
 
     def entries(self, sizes: Sizes) -> int:
         """So many that each comes from memory and not from the cache."""
@@ -91,17 +105,17 @@ class CudaProfiling(Profiling):
 
     def counted(self, sizes: Sizes, precision: Precision) -> Counted:
         """What the device is, and what it counted."""
-        counting = self._counting
+        counters = self._counting.read() if self._counted else None
         return Counted(
             device=shape_of(self._target),
-            counters=None if counting is None else counting.read(),
-            missing="" if counting is None else counting.problem,
+            counters=counters,
+            missing=self._counting.problem if self._counted else "",
             tensor_cores_serve=tensor_cores_serve(sizes, precision),
         )
 
     def inspect(self, precision: Precision, limit_s: float) -> Inspection | Fault:
         """Has the candidate's process run Nsight Compute, and fetches the report."""
-        self.close()  # one profiler at a time
+        self._counting.close()  # one profiler at a time
         torch.cuda.empty_cache()  # the call is made in one more process
         question = protocol.Inspect(seed=self._seed(), tf32=precision == "tf32", limit_s=limit_s)
         answer = self._ask(question, protocol.InspectedCall)
@@ -122,13 +136,17 @@ class CudaProfiling(Profiling):
         )  # fmt: skip
 
     def close(self) -> None:
-        """Nobody counts any more."""
-        if self._counting is not None:
-            self._counting.close()
+        """A window that was not read is given up."""
+        self._counting.finish()
 
     def _count(self, call_us: float) -> Fault | None:
+        if not self._counted:
+            return None
+        start = time.perf_counter()
         counting = self._counting
-        if counting is None or not counting.begin():
+        begun = counting.begin()
+        self._house(time.perf_counter() - start)
+        if not begun:
             return None
         calls = max(1, min(protocol.MAX_CALLS, int(WINDOW_US / max(call_us, 1.0))))
         answer = self._ask(protocol.Steady(calls=calls, seed=self._seed()), protocol.Steadied)

@@ -21,6 +21,7 @@ from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.conversation import Conversation
+from kernelgate.tools.worker.counters import COUNTERS_FOLDER, Counting
 from kernelgate.tools.worker.cuda_bench import CudaBench
 from kernelgate.tools.worker.cuda_device import observe
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE, CudaFailure, DeviceMemoryFull, start_cuda
@@ -91,6 +92,7 @@ class _Gpu:
 
     lender: CudaLender
     timer: CudaTimer
+    counting: Counting
 
 
 class Referee:
@@ -113,6 +115,7 @@ class Referee:
             return
         for held in self._house.held.values():
             held.forget()
+        self._gpu.counting.close()  # its context has half a gigabyte of the device
         torch.cuda.empty_cache()
 
     def answer(self, message: dict[str, JsonValue], descriptors: list[int]) -> dict[str, JsonValue]:
@@ -149,14 +152,16 @@ class Referee:
     def _start_gpu(self) -> None:
         if self._gpu is None:
             driver = start_cuda()
-            self._gpu = _Gpu(CudaLender(driver), CudaTimer(driver))
+            self._gpu = _Gpu(CudaLender(driver), CudaTimer(driver), Counting(os.environ.get(COUNTERS_FOLDER, "")))
 
     def _bench(self, request: WorkerRequest, house: House, conversation: Conversation | None) -> RefereeBench:
         control = SocketControl(self._control, request.request_id)
         if self._gpu is None:
             return RefereeBench(request.task, request.device, house, MemfdLender(), control, conversation)
-        lender, timer = self._gpu.lender, self._gpu.timer
-        return CudaBench(request.task, request.device, house, lender, control, conversation, timer)
+        gpu = self._gpu
+        return CudaBench(
+            request.task, request.device, house, gpu.lender, control, conversation, gpu.timer, gpu.counting
+        )
 
     def _call(self, request: WorkerRequest, conversation: Conversation | None) -> dict[str, JsonValue]:
         start = time.perf_counter()

@@ -39,8 +39,9 @@ class Roles:
     def on(cls, host: Host, device: DeviceRef, state_dir: Path) -> "Roles":
         """The roles on a surveyed host. Walks python's folders once."""
         grants = confine.system_grants(
-            cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir)
-        )
+            cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir),
+            unprivileged=host.uid is not None,
+        )  # fmt: skip
         return cls(host, device, state_dir, grants, _process_limit(host))
 
     def candidate(self, scratch: Path, caches: Caches, mode: Mode) -> Walls:

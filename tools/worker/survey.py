@@ -111,8 +111,9 @@ async def _act(
         if host.uid is not None:
             os.chown(scratch, host.uid, host.uid)
         grants = confine.system_grants(
-            cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir)
-        )
+            cuda=device.kind == "cuda", own_proc=host.namespaces, hidden=hidden_folders(state_dir),
+            unprivileged=host.uid is not None,
+        )  # fmt: skip
         own = {"PATH": os.defpath, "HOME": str(scratch), "CUDA_VISIBLE_DEVICES": device.uid}
         walls = Walls(
             host, grants, str(scratch), covered=(str(state_dir),), environment=own,

@@ -156,14 +156,9 @@ class Services:
         return environment_of(device, task.precision, self.harness)
 
     async def door(
-        self,
-        run: RunRecord,
-        candidate: CandidateRecord,
-        *,
-        fresh: bool,
-        override_reason: str | None,
+        self, run: RunRecord, candidate: CandidateRecord, *, fresh: bool, override_reason: str | None,
         depth: Depth = "counters",
-    ) -> Door:
+    ) -> Door:  # fmt: skip
         """The climb of a candidate, on the task as it stood when the run began."""
         device = self.device_of_run(run)
         target = target_of(device, self.harness)
@@ -181,8 +176,7 @@ class Services:
         return Door(
             account=run.account_id, run=run, task=task if fitness is None else fitness.applied_to(task),
             candidate=candidate, device=device, environment=self.environment(device, task), target=target,
-            qualified=fitness is not None and fitness.fit, fresh=fresh, override_reason=override_reason,
-            depth=depth,
+            qualified=fitness is not None and fitness.fit, fresh=fresh, override_reason=override_reason, depth=depth,
         )  # fmt: skip
 
     def device_of_run(self, run: RunRecord) -> DeviceRef:

@@ -10,7 +10,6 @@ CEILINGS = Ceilings(copy_gb_s=4280.0, cache_gb_s=9000.0, matmul_gflop_s=600_000.
 COPY: dict[Counter, float] = {
     "active": 0.93, "busy": 0.97, "dram_read": 0.41, "dram_write": 0.41, "l2": 0.48, "l1": 0.27, "issue": 0.097,
     "tensor": 0.0, "fma": 0.015, "alu": 0.037, "fp64": 0.0, "xu": 0.0, "l2_hits": 0.255, "shared_wavefronts": 0.0,
-    "warps": 44.0,
 }  # fmt: skip
 """Measured of torch's copy of 2^26 float32, but for what a copy does not use."""
 SLOW: dict[Counter, float] = {

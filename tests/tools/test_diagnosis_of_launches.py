@@ -54,7 +54,7 @@ def test_a_wait_that_costs_little_does_not_hide_what_costs_much() -> None:
 
 @pytest.mark.parametrize("active", [None, 0.12])
 def test_a_grid_smaller_than_the_device_has_too_few_blocks(active: float | None) -> None:
-    counters = None if active is None else counted(SLOW, MB, active=active, busy=0.95, warps=8)
+    counters = None if active is None else counted(SLOW, MB, active=active, busy=0.95)
     evidence = profiled(8 * BOUND_US, row("mine", 8 * BOUND_US, launch=launch(16)), kernels=(own(),), counters=counters)
     found = first(evidence)
     assert found.kind == "too_few_blocks"
@@ -69,9 +69,9 @@ def test_a_launch_that_the_counters_contradict_is_not_blamed() -> None:
     assert all(finding.kind != "too_few_blocks" for finding in diagnose(evidence).findings)
 
 
-@pytest.mark.parametrize("warps", [None, 3.6])
-def test_blocks_of_one_warp_on_a_small_grid_are_too_few_warps(warps: float | None) -> None:
-    counters = None if warps is None else counted(SLOW, MB, warps=warps)
+@pytest.mark.parametrize("seen", [False, True])
+def test_blocks_of_one_warp_on_a_small_grid_are_too_few_warps(seen: bool) -> None:
+    counters = counted(SLOW, MB) if seen else None
     mine = row("mine", 4 * BOUND_US, launch=launch(528, 32))
     found = first(profiled(4 * BOUND_US, mine, kernels=(own(warps=1),), counters=counters))
     assert found.kind == "too_few_warps"
@@ -90,20 +90,20 @@ def test_blocks_of_one_warp_on_a_small_grid_are_too_few_warps(warps: float | Non
 )
 def test_what_keeps_warps_away_is_named(limits: dict[str, int], said: str) -> None:
     found = first(
-        profiled(3 * BOUND_US, row("mine", 3 * BOUND_US, launch=launch(**limits)), counters=counted(SLOW, MB, warps=5))
+        profiled(3 * BOUND_US, row("mine", 3 * BOUND_US, launch=launch(**limits)), counters=counted(SLOW, MB))
     )
     assert found.kind == "too_few_warps"
     assert said in found.evidence
 
 
 def test_few_warps_are_no_fault_where_memory_is_at_its_ceiling() -> None:
-    counters = counted(COPY, MB, warps=4)
+    counters = counted(COPY, MB)
     assert diagnose(profiled(1.1 * BOUND_US, row("mine", 30, launch=launch(528, 32)), counters=counters)).findings == ()
 
 
 def test_a_wave_of_few_blocks_at_the_end_is_a_tail() -> None:
     mine = row("mine", 2.4 * BOUND_US, launch=launch(140, 1024, registers=64, shared_bytes=120_000))
-    for counters in (None, counted(SLOW, MB, active=0.52, busy=0.97, warps=30)):
+    for counters in (None, counted(SLOW, MB, active=0.52, busy=0.97)):
         seen = diagnose(profiled(2.4 * BOUND_US, mine, kernels=(own(warps=32, registers=64),), counters=counters))
         assert seen.findings[0].kind == "tail_wave"
         assert seen.bound_class == "tail"

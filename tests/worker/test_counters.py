@@ -16,7 +16,7 @@ ARMED = "input(); print('{\"armed\": true}', flush=True)"
 BEGUN = "input(); print('{\"begun\": true}', flush=True)"
 VALUES = (
     'input(); print(\'{"samples": 9, "window_us": 800.0, "means": {"active": 50.0, "dram_read": 25.0,'
-    ' "busiest_cycles": 90.0, "mean_cycles": 50.0, "warp_cycles": 1600.0},'
+    ' "busiest_cycles": 90.0, "mean_cycles": 50.0},'
     ' "sums": {"active": 450.0, "blocks": 640.0, "l1_sectors": 32.0}}\', flush=True)'
 )
 STAYS = "import time; time.sleep(60)"
@@ -45,7 +45,7 @@ def test_what_was_counted_comes_as_shares_and_for_each_call(counting: Callable[.
     counted = window.read()
     assert counted is not None
     assert counted.values == {
-        "active": 0.5, "dram_read": 0.25, "busy": 0.9, "warps": 16.0, "blocks": 10.0, "l1_sectors": 0.5,
+        "active": 0.5, "dram_read": 0.25, "busy": 0.9, "blocks": 10.0, "l1_sectors": 0.5,
     }  # fmt: skip
     assert (counted.calls, counted.call_us, window.problem) == (64, 12.5, "")
 
@@ -179,7 +179,7 @@ def test_an_interpreter_that_cannot_start_is_a_problem_and_no_exception(monkeypa
 numbers = st.floats(0, 1e12) | st.just(0.0)
 
 
-@given(st.dictionaries(st.sampled_from(["active", "mean_cycles", "busiest_cycles", "warp_cycles", "l2"]), numbers))
+@given(st.dictionaries(st.sampled_from(["active", "mean_cycles", "busiest_cycles", "l2"]), numbers))
 def test_values_are_finite_whatever_was_counted(means: dict[str, float]) -> None:
     values = values_of(means, {"blocks": 4.0}, 2)
     assert all(math.isfinite(value) and value >= 0 for value in values.values())

@@ -10,15 +10,14 @@ from kernelgate.tools.kit.facts import Ceilings, Kernel, WorkloadFacts
 
 Counter: TypeAlias = Literal[
     "active", "busy", "dram_read", "dram_write", "l2", "l1", "issue", "tensor", "fma", "alu", "fp64", "xu", "l2_hits",
-    "l1_sectors", "l1_misses", "shared_wavefronts", "blocks", "warps",
+    "l1_sectors", "l1_misses", "shared_wavefronts", "blocks",
 ]  # fmt: skip
 """`active`: mean over the multiprocessors of the share of the window in which each had work; `busy`: the same of the
 busiest, so the time of a call as no candidate can forge it. `dram_read` to `xu`: share of what the unit could sustain
 over the whole window (`issue`: instructions issued; `fma`, `alu`, `fp64`, `xu`: of that pipe; `xu` does exponentials,
 sines, conversions). `l2_hits`: share of the sectors asked of the L2 that were there. The others per call: `l1_sectors`
 of 32 bytes that multiprocessors read or wrote through L1, `l1_misses` of them that went on to the L2,
-`shared_wavefronts` passes through shared memory, `blocks` that were started; `warps`: mean number of resident warps on
-a multiprocessor while it had work."""
+`shared_wavefronts` passes through shared memory, `blocks` that were started."""
 SECTOR_BYTES: Final = 32
 
 

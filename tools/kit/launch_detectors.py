@@ -133,19 +133,15 @@ def too_few_warps(evidence: Evidence) -> Finding | None:
     a_block = max(fits.warps_per_sm // fits.blocks_per_sm, 1)
     by_grid = -(-count // max(evidence.device.multiprocessors, 1)) * a_block
     expected = min(fits.warps_per_sm, by_grid)
-    resident = counted(evidence, "warps")
-    most = ENOUGH_WARPS if resident is not None else FEW_WARPS
-    warps = expected if resident is None else max(resident, 1.0)
-    # Warps that end early leave a low mean behind them in a kernel that has enough of them: that is no fault of these.
-    if warps >= most or expected >= ENOUGH_WARPS or (dram_share(evidence) or 0.0) > 0.7:
+    if expected > FEW_WARPS or (dram_share(evidence) or 0.0) > 0.7:
         return None
     limits = LIMITS[evidence.device.target.rstrip("af")]
     why = "its grid is small" if by_grid < fits.warps_per_sm else f"limited by its {_of(fits.limited_by)}"
     return finding(
         "too_few_warps",
-        f"{warps:.0f} of {limits.warps} warps are resident on a multiprocessor in {short(op.name)}: {why}; too few "
+        f"{expected} of {limits.warps} warps are resident on a multiprocessor in {short(op.name)}: {why}; too few "
         "loads are under way",
-        min(headroom(evidence), gain(share(evidence, op), ENOUGH_WARPS / max(warps, 1))),
+        min(headroom(evidence), gain(share(evidence, op), ENOUGH_WARPS / max(expected, 1))),
         f"{short(op.name)}: {_remedy(fits.limited_by, small_grid=by_grid < fits.warps_per_sm, warps=a_block)}",
     )
 

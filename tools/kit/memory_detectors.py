@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kernelgate.tools.kit.evidence import Evidence
+from kernelgate.tools.kit.evidence import Evidence, Inspected, Operator
 from kernelgate.tools.kit.findings import Finding, finding, gain
 from kernelgate.tools.kit.readings import (
     CLOCK_CYCLES_US,
@@ -10,6 +10,7 @@ from kernelgate.tools.kit.readings import (
     dram_share,
     dram_times_needed,
     headroom,
+    inspected,
     instructions,
     large_launches,
     large_rows,
@@ -37,16 +38,24 @@ CONFLICTED: Final = 0.8
 without padding reaches 2."""
 USUAL_PASSES: Final = 0.2
 """An instruction, without conflicts."""
+WASTED_SEEN: Final = 2.0
+"""The same as Nsight Compute counts them, of each access by itself."""
+CONFLICTS_SEEN: Final = 0.3
+"""Of passes through shared memory, as Nsight Compute counts those that conflicts cause."""
 SHARED_BUSY: Final = 0.2
 """Of the time: fewer passes through shared memory cost nothing."""
 MOVED: Final = 1.6
 """Bytes through DRAM in times of what the task needs; a good kernel is at 0.5 (writes that stay in the L2) to 1.2."""
 DOMINANT: Final = 0.5
 LARGE_LAUNCHES: Final = 2
-NARROW_BUSY: Final = 0.4
-"""Share of the issue slots from which more elements a load would help; a copy with wide loads takes 0.1."""
-NARROW_HEADROOM: Final = 2.5
-"""The width of loads explains no more than this."""
+NARROW_HEADROOM: Final = 4.0
+"""The width of loads explains no more than this: two bytes a lane cost a copy 2.9x on an H200."""
+CACHE_BUSY: Final = 0.5
+"""Of the L2's throughput; a copy through DRAM takes 0.47 on an H200, strided access 0.51 to 0.76."""
+CACHE_OVER_DRAM: Final = 1.1
+"""L2 in times of DRAM, shares of what they could sustain: 0.5 to 0.6 for kernels that stream, on an H200."""
+LEAN: Final = 0.05
+"""Of the issue slots: a load that touches 32 sectors keeps warps waiting; strided kernels took 0.01 to 0.03."""
 MEMORY_KERNELS: Final = (
     "elementwise", "reduce", "softmax", "norm", "copy", "memcpy", "memset", "index", "catarray", "transpose",
     "triton_poi", "triton_red", "triton_per",
@@ -58,8 +67,15 @@ EPILOGUE_SHARE: Final = 0.15
 def uncoalesced(evidence: Evidence) -> Finding | None:
     """Neighbouring lanes touch distant addresses: sectors of which most bytes are not used."""
     op, times = main_row(evidence), times_needed(evidence, "l1_sectors")
-    if op is None or times is None or not memory_bound(evidence) or multiplies_matrices(evidence, op):
+    if op is None or not memory_bound(evidence) or multiplies_matrices(evidence, op):
         return None
+    if (seen := inspected(evidence)) is not None and (
+        wasted := _ratio(seen, "sectors", "sectors_ideal")
+    ) >= WASTED_SEEN:
+        said = f"global accesses of {short(seen.name)} touch {wasted:.1f}x the sectors that they would at best"
+        return _uncoalesced(evidence, op, said, wasted)
+    if times is None:
+        return _seen_at_the_cache(evidence, op)
     times /= max(large_launches(evidence), 1)
     issued, sectors = instructions(evidence), counted(evidence, "l1_sectors")
     if issued and sectors:
@@ -68,10 +84,25 @@ def uncoalesced(evidence: Evidence) -> Finding | None:
         strided = times >= WASTED_UNSEEN and (times_needed(evidence, "l1_misses") or 0.0) >= WASTED_UNSEEN
     if not strided:
         return None
+    said = f"{short(op.name)} moves {times:.1f}x the 32-byte sectors that its {_mb(evidence)} need"
+    return _uncoalesced(evidence, op, said, times)
+
+
+def _seen_at_the_cache(evidence: Evidence, op: Operator) -> Finding | None:
+    """Without a count of sectors: the L2 works far more than DRAM and the issue slots, for a task that streams."""
+    cache, moved, issue = counted(evidence, "l2"), dram_share(evidence), counted(evidence, "issue")
+    if cache is None or moved is None or issue is None or large_launches(evidence) >= LARGE_LAUNCHES:
+        return None
+    if cache < CACHE_BUSY or cache < CACHE_OVER_DRAM * moved or issue > LEAN:
+        return None
+    said = f"{short(op.name)} keeps the L2 {cache:.0%} busy for {moved:.0%} of what a copy moves through DRAM"
+    return _uncoalesced(evidence, op, said, headroom(evidence))
+
+
+def _uncoalesced(evidence: Evidence, op: Operator, said: str, times: float) -> Finding:
     return finding(
         "uncoalesced",
-        f"{short(op.name)} moves {times:.1f}x the 32-byte sectors that its {_mb(evidence)} need: neighbouring lanes "
-        "touch distant addresses",
+        f"{said}: neighbouring lanes touch distant addresses",
         min(headroom(evidence), gain(share(evidence, op), times)),
         f"{short(op.name)}: let the lanes of a warp run along the last, contiguous axis (tl.arange of tl.load and "
         "tl.store on stride 1); for a transpose go through a tile (tl.trans, or shared memory with rows of 33)",
@@ -82,8 +113,23 @@ def _mb(evidence: Evidence) -> str:
     return f"{needed_bytes(evidence) / 1e6:.3g} MB"
 
 
+def _ratio(launch: Inspected, above: str, below: str) -> float:
+    under = launch.values.get(below, 0.0)
+    return launch.values.get(above, 0.0) / under if under > 0 else 0.0
+
+
 def bank_conflicts(evidence: Evidence) -> Finding | None:
     """Lanes of a warp wait for each other at the banks of shared memory."""
+    seen = inspected(evidence)
+    if seen is not None and seen.values.get("l1", 0.0) >= CACHE_BUSY:
+        lost = _ratio(seen, "shared_excess", "shared_wavefronts")
+        if lost < CONFLICTS_SEEN:
+            return None
+        all_of_them = seen.values["shared_wavefronts"]
+        said = (
+            f"{lost:.0%} of the {all_of_them:.3g} passes of {short(seen.name)} through shared memory are for conflicts"
+        )
+        return _conflicts(evidence, seen.name, said, gain(seen.values["l1"], 1 / (1 - min(lost, 0.99))))
     op, passes, issued = main_row(evidence), counted(evidence, "shared_wavefronts"), instructions(evidence)
     if op is None or evidence.counters is None or evidence.device is None or passes is None or not issued:
         return None
@@ -94,12 +140,19 @@ def bank_conflicts(evidence: Evidence) -> Finding | None:
     busy, each = min(1.0, passes / max(cycles, 1.0)), passes / issued
     if each < CONFLICTED or busy < SHARED_BUSY:
         return None
+    said = (
+        f"{short(op.name)} makes {passes:.3g} passes through shared memory a call, {each:.1f} an instruction: "
+        f"{busy:.0%} of the time; one a load is enough"
+    )
+    return _conflicts(evidence, op.name, said, gain(busy, each / USUAL_PASSES))
+
+
+def _conflicts(evidence: Evidence, kernel: str, said: str, times: float) -> Finding:
     return finding(
         "bank_conflicts",
-        f"{short(op.name)} makes {passes:.3g} passes through shared memory a call, {each:.1f} an instruction: "
-        f"{busy:.0%} of the time; one a load is enough",
-        min(headroom(evidence), gain(busy, each / USUAL_PASSES)),
-        f"{short(op.name)}: pad the rows of its shared tile by one element ([32][33]) or swizzle them, so that the 32 "
+        said,
+        min(headroom(evidence), times),
+        f"{short(kernel)}: pad the rows of its shared tile by one element ([32][33]) or swizzle them, so that the 32 "
         "lanes of a warp meet 32 banks",
     )
 
@@ -172,15 +225,15 @@ def narrow_loads(evidence: Evidence) -> Finding | None:
     kernels, times = own_kernels(evidence, op), headroom(evidence)
     if not kernels or any(kernel.vector_loads for kernel in kernels) or times > NARROW_HEADROOM:
         return None
-    issue = counted(evidence, "issue")
-    if (issue is not None and issue < NARROW_BUSY) or (dram_share(evidence) or 0.0) > 0.9:
+    moved = dram_share(evidence)
+    if (moved or 0.0) > 0.9 or (counted(evidence, "l2") or 0.0) > CACHE_BUSY:
         return None
-    busy = f"; {issue:.0%} of the issue slots are taken" if issue is not None else ""
+    busy = f"; it moves {moved:.0%} of what a copy does" if moved is not None else ""
     return finding(
         "narrow_loads",
         f"the binary of {short(op.name)} has no 64- or 128-bit load: at most 4 bytes a lane at a time for "
         f"{_mb(evidence)}{busy}",
-        min(times, gain(share(evidence, op), 1.5)),
+        min(times, gain(share(evidence, op), times)),
         f"{short(op.name)}: load 16 bytes a lane: contiguous last axis in tl.load, a multiple of 16 in size "
         "(tl.multiple_of), BLOCK of 4 elements a thread or more; in CUDA float4",
     )

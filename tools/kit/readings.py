@@ -8,7 +8,7 @@ from typing import Final, TypeVar, cast
 
 from pydantic import BaseModel
 
-from kernelgate.tools.kit.evidence import SECTOR_BYTES, Counter, Evidence, Operator
+from kernelgate.tools.kit.evidence import SECTOR_BYTES, Counter, Evidence, Inspected, Operator
 from kernelgate.tools.kit.facts import Kernel
 from kernelgate.tools.kit.findings import cut
 from kernelgate.tools.kit.kernel_names import plain_name
@@ -28,6 +28,8 @@ CLOCK_CYCLES_US: Final = 1800.0
 """Of a multiprocessor, per µs; within a fifth on A100 to B200 under load. The evidence has no clock."""
 ISSUE_PER_CYCLE: Final = 4
 """Warp instructions that a multiprocessor can issue: one for each sub-partition."""
+REGISTER_STEP: Final = 16
+"""Launches are told what they were given: on an H200 16 for a kernel of 10, 32 for one of 32."""
 LAUNCH_US: Final = 2.5
 """The shortest kernel on an H200, where the device's own was not measured."""
 _MATRIX = re.compile(r"gemm|gemv|cutlass|nvjet|xmma|cudnn|conv(?!ert)|winograd|matmul|\bmma\b|\bbmm\b", re.IGNORECASE)
@@ -131,8 +133,13 @@ def own_kernels(evidence: Evidence, op: Operator) -> list[Kernel]:
     return [
         kernel
         for kernel in named
-        if kernel.warps * WARP_THREADS == op.launch.threads and op.launch.registers in (0, kernel.registers)
+        if kernel.warps * WARP_THREADS == op.launch.threads and _is_allocation(op.launch.registers, kernel.registers)
     ]
+
+
+def _is_allocation(registers: int, needed: int) -> bool:
+    """Whether a launch that was given so many registers a thread may be of a kernel that needs those; 0: unknown."""
+    return registers == 0 or needed <= registers < needed + REGISTER_STEP
 
 
 def multiplies_matrices(evidence: Evidence, op: Operator) -> bool:
@@ -182,6 +189,11 @@ def instructions(evidence: Evidence) -> float | None:
         return None
     cycles = evidence.counters.call_us * CLOCK_CYCLES_US
     return issue * ISSUE_PER_CYCLE * evidence.device.multiprocessors * cycles
+
+
+def inspected(evidence: Evidence) -> Inspected | None:
+    """The longest launch that Nsight Compute saw; None where it did not look."""
+    return max(evidence.inspected, key=lambda launch: launch.us, default=None)
 
 
 def blocks(evidence: Evidence, op: Operator) -> int:

@@ -21,12 +21,11 @@ READY_S: Final = 6.0
 ANSWER_S: Final = 5.0
 WINDOW_US: Final = 15_000.0
 """Calls are counted for about so long."""
-SAMPLES: Final = 250
+SAMPLES: Final = 100
 """Aimed at in a window: decoding one of some fifteen counters takes about a millisecond."""
 COUNTERS_FOLDER: Final = "KERNELGATE_COUNTERS"
 """Variable of the referee: where cupti-python lies, if not in this environment."""
 LINE_BYTES: Final = 1 << 16
-MULTIPROCESSORS_OF_A_TPC: Final = 2
 WITHOUT: Final = {
     "missing": "no counters were read: {problem}; `pip install --target {folder} 'cupti-python>=13.3'` adds them",
     "permission": "no counters were read: {problem}; its option NVreg_RestrictProfilingToAdminUsers=0 opens them",
@@ -189,6 +188,4 @@ def values_of(means: dict[str, float], sums: dict[str, float], calls: int) -> di
     active, cycles = values.get("active", 0.0), means.get("mean_cycles", 0.0)
     if active > 0 and cycles > 0 and "busiest_cycles" in means:
         values["busy"] = min(1.0, means["busiest_cycles"] / cycles * active)
-    if cycles > 0 and "warp_cycles" in means:
-        values["warps"] = means["warp_cycles"] / cycles / MULTIPROCESSORS_OF_A_TPC
     return values

@@ -122,3 +122,14 @@ def test_a_task_larger_than_the_memory_is_refused_with_its_bytes(conduct: Any) -
     assert 0 < qualified["facts"]["bytes_allowed"] < 1 << 42
     assert checked["op"] == "failed"
     assert "bytes of memory" in checked["error"]
+
+
+def test_weights_larger_than_the_memory_are_refused_with_their_bytes(conduct: Any) -> None:
+    layer = SOFTMAX.replace(
+        "    def forward", "    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(64, 1 << 30)\n    def forward",
+    ).replace("return torch.softmax(x", "return torch.softmax(self.layer(x)")  # fmt: skip
+    assert "Linear" in layer
+    (qualified,) = conduct(task(layer), HONEST, [], serve=["qualify"])["replies"]
+    assert qualified["facts"]["bytes_needed"] > 64 << 32
+    assert 0 < qualified["facts"]["bytes_allowed"] < 64 << 32

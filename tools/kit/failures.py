@@ -16,6 +16,14 @@ LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "previous_output": ("OUTPUT_REPLAY", "the answer is that of an earlier call"),
     "low_precision": ("PRECISION_DOWNGRADE", "errors of the size that half precision makes: accumulate in float32"),
 }
+LIMITS: dict[str, tuple[Code, str]] = {
+    "OSError: [Errno 27]": ("DISK", "the limit on the size of a file"),
+    "OSError: [Errno 28]": ("DISK", "the limit on what it may write"),
+    "BlockingIOError: [Errno 11]": ("FORK", "the limit on processes and threads"),
+    "RuntimeError: can't start new thread": ("FORK", "the limit on processes and threads"),
+}
+"""How what a candidate raised begins where it met a wall that counts, with the class of who goes there on purpose."""
+SIGXFSZ = 25
 KEEPS: Final = "its answers depend on what it was asked before, or how often"
 WEAKER: Final[tuple[Code | None, ...]] = (None, "NONFINITE", "CONSTANT", "PASSTHROUGH")
 """Codes that say less than that the same values had been answered rightly before."""
@@ -36,6 +44,8 @@ def of_exit(exit_: ChildExit, limit_s: float) -> Failure | None:
     if exit_.kind == "signalled":
         if exit_.status == SIGKILL:
             return Failure(Verdict.out_of_memory, "OOM", "its process was killed by the kernel, most likely for memory")
+        if exit_.status == SIGXFSZ:
+            return Failure(Verdict.crashed, "DISK", "its process was ended at the limit on the size of a file")
         return Failure(Verdict.crashed, "CRASH", f"its process died of signal {exit_.status}")
     if exit_.kind == "exited":
         return Failure(Verdict.crashed, "CRASH", f"its process left with status {exit_.status} before it answered")
@@ -55,9 +65,17 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
     if fault.kind == "busy_device":
         return Failure(Verdict.suspicious, "BASELINE_POISON", fault.error)
     if fault.kind == "raised":
-        return Failure(Verdict.crashed, "CRASH", f"it raised in {fault.stage}: {fault.error}")
+        return _of_raised(fault)
     ended = of_exit(exit_, limit_s)
     return ended or Failure(Verdict.crashed, "CRASH", f"its process was gone in {fault.stage}")
+
+
+def _of_raised(fault: Fault) -> Failure:
+    said = f"it raised in {fault.stage}: {fault.error}"
+    for beginning, (code, met) in LIMITS.items():
+        if fault.error.startswith(beginning):
+            return Failure(Verdict.crashed, code, f"{said}; it met {met}")
+    return Failure(Verdict.crashed, "CRASH", said)
 
 
 def of_comparison(comparison: Comparison) -> Failure:

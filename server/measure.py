@@ -142,7 +142,7 @@ async def known_qualification(services: Services, task: Task, environment: Envir
 async def qualify(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
     """Whether the task is sound in this environment; tried once, kept in the book, paid by the house.
 
-    Raises `ToolMistake` where it is not known yet and the device is set aside.
+    Raises `ToolMistake` where it is not known yet and cannot be tried now: the device is set aside, or others have it.
     """
     stored = await known_qualification(services, task, environment)
     if stored is not None:
@@ -150,6 +150,10 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
     if trouble := await trouble_with(services, task, device, environment):
         raise ToolMistake(f"task {task.name} cannot be tried now: {trouble}.")
     reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)
+    if reply.fault and reply.exit.kind == "not_started" and not reply.lease_s + reply.house_s:
+        # It never had the device: nothing about the task.
+        why = hidden.fault_told(reply.fault.partition("\n")[0], task, device.kind, seen=False)
+        raise ToolMistake(f"task {task.name} could not be tried yet: {why.rstrip('.')}. Ask again later.")
     if reply.fault:
         # The reference could not be run: a fact about the task in this environment, not kept, so that a mended host
         # is asked again. Below its first line may stand what a dying process printed, our own paths among it.

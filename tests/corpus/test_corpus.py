@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from cases import CODES, HONEST, HOSTILE, NEVER, RUNGS, Case, cases
+from cases import CODES, FOLDER, HONEST, HOSTILE, NEVER, RUNGS, Case, cases
 from court import TOOLS, Court
 
 from kernelgate.budget.model import VERDICTS_OF
@@ -32,6 +32,18 @@ def test_every_class_that_a_cpu_can_show_has_one_in_each_run() -> None:
     slow_ones = {"NO_GAIN"}
     always = {case.code for case in CHEATS if case.device != "gpu" and not case.long}
     assert set(CODES) - always == on_a_gpu_only | slow_ones
+
+
+def test_the_threat_model_says_why_of_just_those_codes_that_no_verdict_carries() -> None:
+    root = FOLDER.parents[1]
+    page = (root / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    table = page.partition("**Codes that no verdict carries.**")[2].partition("## The walls")[0]
+    first_column = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    judging = [path for folder in ("tools", "server") for path in (root / folder).rglob("*.py")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in judging)
+    assert {name for cell in first_column for name in re.findall(r"[A-Z0-9_]+", cell)} == {
+        code for code in CODES if f'"{code}"' not in sources
+    }
 
 
 @pytest.mark.parametrize("case", CHEATS, ids=lambda case: case.name)

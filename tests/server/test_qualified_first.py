@@ -92,3 +92,21 @@ async def test_a_run_whose_task_is_not_sound_in_another_environment_is_refused_t
         assert "mutant zeros" in reply["summary"]
         assert reply["cost"]["charged_s"] == 0
     assert audit(tmp_path / "ledger.db").ok
+
+
+@pytest.mark.anyio
+async def test_a_device_that_others_hold_says_nothing_against_a_task(tmp_path: Path) -> None:
+    def leased(request: WorkerRequest) -> WorkerReply:
+        why = "The device cpu was leased by others for 120 s; try again when they are done."
+        return WorkerReply(request_id=request.request_id, exit=ChildExit(kind="not_started"), fault=why)
+
+    asked = iter((leased, qualified))
+    runner = FakeRunner(lambda request: next(asked)(request))
+    server = build(lambda: open_services(Settings(data_dir=tmp_path, device="cpu"), {"cpu": runner}))
+    async with Client(server) as client:
+        refused = await client.call_tool("start_run", {"task": "softmax"})
+        again = await client.call_tool("start_run", {"task": "softmax"})
+    assert refused.is_error
+    assert "could not be tried yet: The device cpu was leased by others" in refused.content[0].text
+    assert "does not qualify" not in refused.content[0].text
+    assert not again.is_error

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelgate.tasks.catalogue import Catalogue
-from kernelgate.tasks.model import Task, Workload
+from kernelgate.tasks.model import DEFAULT_DISTRIBUTIONS, Task, Workload
 from kernelgate.tasks.source import constants, with_overrides
 
 torch = pytest.importorskip("torch")
@@ -110,3 +110,10 @@ def test_labels_of_the_smallest_workload_are_valid_indices():
     classes = [workload.overrides["CLASSES"] for workload in task.workloads]
     assert task.domains[1] == "index(256)"
     assert min(size for size in classes if isinstance(size, int)) == 256
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=name_of)
+def test_each_is_checked_on_denormals_or_where_products_of_them_vanish_on_nan_and_inf(task: Task):
+    unusual = {"denormal", "nonfinite"} & set(task.distributions)
+    assert unusual == ({"nonfinite"} if task.name == "matmul" else {"denormal"})
+    assert set(DEFAULT_DISTRIBUTIONS) < set(task.distributions)

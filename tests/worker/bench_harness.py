@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import fork
+from harness import fork, heard
 
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit.wire import DeviceRef
@@ -119,7 +119,7 @@ def conduct_calls(job, folder):
 
 def obey(control, child, number, stages):
     """Stop and continue the candidate as asked, until the call is over."""
-    while (message := frames.receive_plain(control)) is not None:
+    while (message := heard(control)) is not None:
         if message["op"] == "stop":
             stopped(child)
             frames.send(control, {"op": "stopped", "request_id": number, "busy_ns": busy(child)})

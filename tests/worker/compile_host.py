@@ -111,7 +111,9 @@ def _fork(body: Any, log: int) -> int:
 
 
 def _conduct(request: dict[str, Any]) -> dict[str, Any]:
-    from kernelgate.tools.worker import builder, candidate, frames
+    from harness import heard
+
+    from kernelgate.tools.worker import builder, candidate
     from kernelgate.tools.worker.folders import caches_of
 
     caches = caches_of(request["state_dir"], DeviceRef.model_validate(request["device"]), request["digest"])
@@ -150,14 +152,14 @@ def _conduct(request: dict[str, Any]) -> dict[str, Any]:
             killed, deadline = True, time.monotonic() + 20
             os.killpg(children[0], signal.SIGKILL)
             continue
-        received = frames.receive(near)
+        received = heard(near)
         if received is None:
             answer: dict[str, Any] = {"op": "failed", "error": "the builder ended without an answer"}
             break
-        if received[0]["op"] == "progress":
-            progress.append(str(received[0]["stage"]))
+        if received["op"] == "progress":
+            progress.append(str(received["stage"]))
         else:
-            answer = received[0]
+            answer = received
             break
     near.close()
     exits = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -174,6 +176,7 @@ def _exit_of(code: int, *, killed: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests, one JSON object a line, until standard input ends."""
+    sys.path.append(str(Path(__file__).parent))
     for module in ("kernelgate.tools.worker.builder", "kernelgate.tools.worker.candidate"):
         importlib.import_module(module)  # once, for all children
     importlib.import_module("kernelgate.tools.worker.fake_cuda").preload_dynamo()

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import fake_gpu
-from harness import fork
+from harness import fork, heard
 
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.wire import DeviceRef
@@ -42,7 +42,7 @@ def request_of(job, procedure, plan, number):
 
 def answer_of(control, child, stops):
     """The referee's answer; until it comes the candidate is stopped and let run as the referee asks."""
-    while (message := frames.receive_plain(control)) is not None:
+    while (message := heard(control)) is not None:
         if message["op"] == "stop":
             stops.append(message["request_id"])
             os.kill(child, signal.SIGSTOP)

@@ -14,10 +14,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, DeviceRef
+from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames
 from kernelgate.tools.worker.parts import Versions
-from kernelgate.tools.worker.sealed import Sealed
+from kernelgate.tools.worker.sealed import Sealed, send_answer
 
 
 def preload(device: DeviceRef, shared_cache: Path) -> Versions:
@@ -67,7 +67,7 @@ def referee_serve(control: socket.socket) -> None:
             request: Any = sealed.read()
         if message["op"] == "ready":
             if "unready" in json.dumps(request["task"]):
-                frames.send(control, {"op": "failed", "request_id": request_id, "error": "the task is unready"})
+                send_answer(control, {"op": "failed", "request_id": request_id, "error": "the task is unready"})
                 continue
             house += 1
             frames.send(control, {"op": "ready", "request_id": request_id})
@@ -96,11 +96,12 @@ def _conduct(control: socket.socket, request: Any, conn: socket.socket | None, o
     if misbehave == "hangs":
         threading.Event().wait()
     if misbehave == "fails":
-        frames.send(control, {"op": "failed", "request_id": request_id, "error": "no memory on our side"})
+        why = f"no memory on our side for {request['task']['workloads']}"
+        send_answer(control, {"op": "failed", "request_id": request_id, "error": why})
         return
     if misbehave == "answers late":
-        frames.send(control, {"op": "done", "request_id": request_id - 1, "facts": "late"})
-    facts: list[Any] = []
+        send_answer(control, {"op": "done", "request_id": request_id - 1, "facts": "late"})
+    facts: list[Any] = [request["task"]["workloads"]] if plan.get("tells") else []
     for name in plan.get("ask", []):
         if name == "STOP" or name == "CONT":
             op = "stop" if name == "STOP" else "cont"
@@ -115,7 +116,7 @@ def _conduct(control: socket.socket, request: Any, conn: socket.socket | None, o
     if plan.get("mib"):
         facts = ["x" * ((plan["mib"] << 20) - 100_000), "€" * 30_000]
     done = {"op": "done", "request_id": request_id, "facts": facts, "house_s": 0.0, "prepare_s": 0.25}
-    frames.send(control, {**done, "observation": observation}, limit_bytes=ANSWER_LIMIT_BYTES)
+    send_answer(control, {**done, "observation": observation})
 
 
 def _ask(conn: socket.socket, name: str) -> Any:

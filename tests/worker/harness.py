@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import traceback
@@ -9,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from kernelgate.tools.worker import frames
+from kernelgate.tools.worker.sealed import Sealed
 
 Ask = Callable[[dict[str, Any]], Any]
 
@@ -51,3 +55,16 @@ def fork(work: Callable[[], object]) -> int:
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def heard(control: socket.socket) -> dict[str, Any] | None:
+    """A conductor's next frame, with what it sealed beside it put in; None at the end."""
+    received = frames.receive(control)
+    if received is None:
+        return None
+    message: dict[str, Any] = dict(received[0])
+    for descriptor in received[1]:
+        with Sealed(descriptor) as sealed:
+            told = sealed.read()
+        message |= {"error": told["fault"]} if message["op"] == "failed" else {"facts": told["facts"]}
+    return message

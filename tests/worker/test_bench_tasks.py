@@ -69,6 +69,20 @@ def test_each_bundled_reference_is_right_as_its_own_candidate(conduct: Any, name
     assert first_problem(outcome) == "none"
 
 
+def test_a_norm_that_takes_denormals_for_zero_is_wrong(conduct: Any) -> None:
+    norm = Catalogue().task("rmsnorm").model_dump(mode="json")
+    bound = {"workload": "64x256", "distribution": "denormal", "output": "", "rtol": 1e-4, "atol": 1.1754944e-38}
+    honest = norm["source"].replace("class Model(", "class ModelNew(")
+    flushing = honest.replace(
+        "mean_square =", "x = torch.where(x.abs() < 1.1754944e-38, 0.0, x)\n        mean_square ="
+    )
+    steps = [["load"], ["compare", "64x256", "normal"], ["compare", "64x256", "denormal"]]
+    assert first_problem(conduct({**norm, "bounds": [bound]}, honest, steps)) == "none"
+    outcome = conduct({**norm, "bounds": [bound]}, flushing, steps)
+    assert outcome["results"][1]["problem"] == "none"
+    assert first_problem(outcome) == "wrong_values"
+
+
 def test_the_referee_serves_every_procedure_on_one_held_task(conduct: Any) -> None:
     two = task(workloads=[{"name": "small"}, {"name": "hidden", "overrides": {"ROWS": 33}, "held_out": True}])
     outcome = conduct(two, HONEST, [], serve=["check_correctness", "quick_time", "profile", "probe"])
@@ -123,3 +137,14 @@ def test_a_task_larger_than_the_memory_is_refused_with_its_bytes(conduct: Any) -
     assert 0 < qualified["facts"]["bytes_allowed"] < 1 << 42
     assert checked["op"] == "failed"
     assert "bytes of memory" in checked["error"]
+
+
+def test_weights_larger_than_the_memory_are_refused_with_their_bytes(conduct: Any) -> None:
+    layer = SOFTMAX.replace(
+        "    def forward", "    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(64, 1 << 30)\n    def forward",
+    ).replace("return torch.softmax(x", "return torch.softmax(self.layer(x)")  # fmt: skip
+    assert "Linear" in layer
+    (qualified,) = conduct(task(layer), HONEST, [], serve=["qualify"])["replies"]
+    assert qualified["facts"]["bytes_needed"] > 64 << 32
+    assert 0 < qualified["facts"]["bytes_allowed"] < 64 << 32

@@ -11,6 +11,7 @@ from supervised import ignore, make_request, make_runner
 
 from kernelgate.tasks.model import Workload
 from kernelgate.tools.kit.runner import SupervisorRunner
+from kernelgate.tools.kit.wire import WorkerRequest
 from kernelgate.tools.worker import confine, landlock, seccomp
 
 pytestmark = pytest.mark.anyio
@@ -124,11 +125,10 @@ async def test_neither_parent_nor_referee_nor_supervisor_can_be_signalled(
     assert again.observation["calls"] == 2
 
 
-async def test_the_held_out_workloads_are_nowhere_in_its_memory(runner: SupervisorRunner, tmp_path: Path) -> None:
-    source = """import re, gc
+SEARCH = """import re, gc
 def main():
-    word, found, control = b"hidden_" + b"workload", [], 0  # control_word_of_the_source
-    for line in open("/proc/self/maps"):
+    words, found, control = (b"hidden_" + b"workload", b"earlier_" + b"source", b"earlier_" + b"output"), [], 0
+    for line in open("/proc/self/maps"):  # control_word_of_the_source
         span, rights = line.split()[:2]
         if rights[0] != "r" or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")) or "/" in line:
             continue
@@ -139,16 +139,48 @@ def main():
             while left > 0 and (chunk := memory.read(min(left, 1 << 20))):
                 left -= len(chunk)
                 control += (b"control_" + b"word_of") in chunk
-                found += re.findall(re.escape(word) + rb"_[0-9]{4}", chunk)
+                found += re.findall(b"(?:" + b"|".join(words) + rb")_[0-9]{4}", chunk)
     tasks = [type(thing).__name__ for thing in gc.get_objects() if "kernelgate.tasks" in type(thing).__module__]
     return [sorted({name.decode() for name in found}), tasks, control > 0]
 """
-    hidden = Workload(name="hidden_workload_4711", held_out=True)
+HIDDEN = Workload(name="hidden_workload_4711", held_out=True)
+
+
+def with_a_hidden_workload(request: WorkerRequest) -> WorkerRequest:
+    task = request.task.model_copy(update={"workloads": (*request.task.workloads, HIDDEN)})
+    return request.model_copy(update={"task": task})
+
+
+async def test_the_held_out_workloads_are_nowhere_in_its_memory(runner: SupervisorRunner, tmp_path: Path) -> None:
     for _ in range(2):  # the second candidate is forked after a whole call has gone through the supervisor
-        request = make_request(tmp_path / "state", source, "main")
-        task = request.task.model_copy(update={"workloads": (*request.task.workloads, hidden)})
-        reply = await runner.run(request.model_copy(update={"task": task}), ignore)
+        request = make_request(tmp_path / "state", SEARCH, "main")
+        reply = await runner.run(with_a_hidden_workload(request), ignore)
         assert reply.facts == [[[], [], True]], reply
+
+
+@pytest.mark.parametrize("procedure", ["qualify", "precise_time", "compile"])
+async def test_what_an_earlier_reply_told_is_nowhere_in_its_memory(
+    runner: SupervisorRunner, tmp_path: Path, procedure: str
+) -> None:
+    source = None if procedure == "qualify" else "def main(): return 1\n"
+    asked = () if source is None else ("main",)
+    for misbehave in ("", "fails", "answers late"):
+        request = make_request(
+            tmp_path / "state", source, *asked, procedure=procedure, tells=True, referee=misbehave
+        ).model_copy(update={"hidden": procedure == "precise_time"})
+        told = await runner.run(with_a_hidden_workload(request), ignore)
+        assert HIDDEN.name in f"{told.facts} {told.fault}"
+    reply = await runner.run(make_request(tmp_path / "state", SEARCH, "main"), ignore)
+    assert reply.facts == [[[], [], True]], reply
+
+
+async def test_nothing_of_an_earlier_candidate_is_in_its_memory(runner: SupervisorRunner, tmp_path: Path) -> None:
+    source = "# earlier_source_1234\ndef main():\n    print('earlier_output_1234')\n    return 'earlier_output_1235'\n"
+    for procedure in ("check", "compile", "check"):
+        earlier = await runner.run(make_request(tmp_path / "state", source, "main", procedure=procedure), ignore)
+        assert (earlier.log, earlier.facts) == ("earlier_output_1234\n", ["earlier_output_1235"])
+    reply = await runner.run(make_request(tmp_path / "state", SEARCH, "main"), ignore)
+    assert reply.facts == [[[], [], True]], reply
 
 
 async def test_limits_and_priorities_of_other_processes_cannot_be_changed(

@@ -58,6 +58,20 @@ def test_what_the_check_has_against_an_answer_is_told(conduct: Any, body: str, s
     assert (found["problem"], found["pattern"]) == ("wrong_values", f"the task's own check says: {said}")
 
 
+@pytest.mark.parametrize("steps", [LOOK, TIMED])
+def test_an_answer_on_which_the_check_fails_is_wrong(conduct: Any, steps: list[list[Any]]) -> None:
+    unguarded = top(TOP.replace("places.clamp(0, 31)", "places"))
+    outcome = conduct(unguarded, forward("v, p = torch.topk(x, 4)\nreturn v, p + 1000"), steps)
+    assert first_problem(outcome) == "wrong_values"
+    assert "the task's own check says: check() raised RuntimeError: index 10" in str(outcome)
+
+
+def test_a_check_that_fails_on_mutants_only_is_fit(conduct: Any) -> None:
+    unguarded = top(TOP.replace("places.clamp(0, 31)", "places + 1000 * (values == 0).all()"))
+    (qualified,) = conduct(unguarded, forward("return torch.topk(x, 4)"), [], serve=["qualify"])["replies"]
+    assert qualified["facts"]["error"] == ""
+
+
 def test_form_is_looked_at_before_the_check(conduct: Any) -> None:
     (found,) = conduct(top(), forward("v, p = torch.topk(x, 4)\nreturn v, p.int()"), LOOK[:2])["results"][1:]
     assert (found["problem"], found["output"]) == ("wrong_dtype", "[1]")

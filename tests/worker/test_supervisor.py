@@ -281,12 +281,15 @@ async def test_answers_and_requests_that_fit_no_frame_are_faults_in_words(
     walled: SupervisorRunner, tmp_path: Path
 ) -> None:
     request = make_request(tmp_path / "state", HELLO, "main")
-    large = await walled.run(request.model_copy(update={"files": {"candidate.py": "\x01" * (400 << 10)}}), ignore)
-    assert "frame" in large.fault
+    task = request.task.model_copy(update={"source": "#" * ANSWER_LIMIT_BYTES})
+    large = await walled.run(request.model_copy(update={"task": task}), ignore)
+    assert "at most" in large.fault
+    unnamed = await walled.run(request.model_copy(update={"state_dir": "/" * FRAME_LIMIT_BYTES}), ignore)
+    assert "frame" in unnamed.fault
     flood = "def main(): print('\\x01' * 40000)\n"
     mib = ANSWER_LIMIT_BYTES >> 20
-    huge = await call(walled, tmp_path, flood, "main", mib=mib)
-    assert huge.fault
+    huge = await call(walled, tmp_path, flood, "main", mib=mib + 1)
+    assert "could not be sent" in huge.fault
     many_pairs = await call(walled, tmp_path, HELLO, "main", mib=mib - 1)
     assert not many_pairs.fault
     assert many_pairs.facts is not None

@@ -16,6 +16,14 @@ LOOKS_LIKE: dict[str, tuple[Code, str]] = {
     "previous_output": ("OUTPUT_REPLAY", "the answer is that of an earlier call"),
     "low_precision": ("PRECISION_DOWNGRADE", "errors of the size that half precision makes: accumulate in float32"),
 }
+LIMITS: dict[str, tuple[Code, str]] = {
+    "OSError: [Errno 27]": ("DISK", "the limit on the size of a file"),
+    "OSError: [Errno 28]": ("DISK", "the limit on what it may write"),
+    "BlockingIOError: [Errno 11]": ("FORK", "the limit on processes and threads"),
+    "RuntimeError: can't start new thread": ("FORK", "the limit on processes and threads"),
+}
+"""How what a candidate raised begins where it met a wall that counts, with the class of who goes there on purpose."""
+SIGXFSZ = 25
 KEEPS: Final = "its answers depend on what it was asked before, or how often"
 OTHER_ARCHITECTURE: Final = ("no kernel image is available", "device kernel image is invalid", "no binary for GPU")
 """How CUDA words that a binary has no code for the device."""
@@ -42,6 +50,8 @@ def of_exit(exit_: ChildExit, limit_s: float) -> Failure | None:
     if exit_.kind == "signalled":
         if exit_.status == SIGKILL:
             return Failure(Verdict.out_of_memory, "OOM", "its process was killed by the kernel, most likely for memory")
+        if exit_.status == SIGXFSZ:
+            return Failure(Verdict.crashed, "DISK", "its process was ended at the limit on the size of a file")
         return Failure(Verdict.crashed, "CRASH", f"its process died of signal {exit_.status}")
     if exit_.kind == "exited":
         return Failure(Verdict.crashed, "CRASH", f"its process left with status {exit_.status} before it answered")
@@ -61,7 +71,7 @@ def of_fault(fault: Fault, exit_: ChildExit, limit_s: float) -> Failure:
     if fault.kind == "busy_device":
         return Failure(Verdict.suspicious, "BASELINE_POISON", fault.error)
     if fault.kind == "raised":
-        return Failure(Verdict.crashed, "CRASH", with_remedy(f"it raised in {fault.stage}: {fault.error}"))
+        return _of_raised(fault)
     ended = of_exit(exit_, limit_s)
     return ended or Failure(Verdict.crashed, "CRASH", f"its process was gone in {fault.stage}")
 
@@ -70,6 +80,14 @@ def with_remedy(said: str) -> str:
     """What a candidate that raised is told, with what to do where CUDA's own words do not tell."""
     known = any(text in said for text in OTHER_ARCHITECTURE)
     return f"{FOR_OTHERS} ({' '.join(said.split())})" if known else said
+
+
+def _of_raised(fault: Fault) -> Failure:
+    said = f"it raised in {fault.stage}: {fault.error}"
+    for beginning, (code, met) in LIMITS.items():
+        if fault.error.startswith(beginning):
+            return Failure(Verdict.crashed, code, f"{said}; it met {met}")
+    return Failure(Verdict.crashed, "CRASH", with_remedy(said))
 
 
 def of_comparison(comparison: Comparison) -> Failure:

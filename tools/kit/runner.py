@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +26,11 @@ from kernelgate.tools.kit.wire import (
     FromSupervisor,
     Hello,
     Progress,
+    Returned,
     WorkerReply,
     WorkerRequest,
 )
-from kernelgate.tools.worker import frames
+from kernelgate.tools.worker import frames, passing
 from kernelgate.tools.worker.channel import FrameBuffer
 from kernelgate.tools.worker.sealed import Envelope, Sealed
 
@@ -96,6 +98,8 @@ class _Session:
     hello: "asyncio.Future[Hello]"
     outbox: "asyncio.Queue[tuple[bytes, Sealed | None]]" = field(default_factory=lambda: asyncio.Queue())
     tasks: "list[asyncio.Task[None]]" = field(default_factory=lambda: list[asyncio.Task[None]]())
+    arrived: deque[int] = field(default_factory=lambda: deque[int]())
+    """Descriptors, in the order of the frames that they belong to."""
     ended: bool = False
 
 
@@ -253,11 +257,10 @@ class SupervisorRunner:
 
     async def _read(self, session: _Session) -> None:
         """Take frames until the supervisor is gone, then answer what is open."""
-        loop = asyncio.get_running_loop()
         buffer = FrameBuffer(limit_bytes=ANSWER_LIMIT_BYTES)
         why = "The supervisor ended unexpectedly"
         try:
-            while chunk := await loop.sock_recv(session.sock, _READ_BYTES):
+            while chunk := await passing.receive(session.sock, _READ_BYTES, session.arrived):
                 buffer.feed(chunk)
                 while (message := buffer.take()) is not None:
                     self._hear(session, message)
@@ -276,7 +279,12 @@ class SupervisorRunner:
             case Progress() as progress:
                 if (opened := self._open.get(progress.request_id)) is not None:
                     _tell(opened, progress)
-            case WorkerReply() as reply:
+            case Returned() as returned:
+                reply, printed = passing.opened(returned, session.arrived)
+                if printed and reply.fault.startswith("The ") and "was lost" in reply.fault:
+                    reply = reply.model_copy(update={"fault": f"{reply.fault}\n{printed}"})
+                elif printed:
+                    _log.warning("the device's own side had printed:\n%s", printed)
                 opened = self._open.get(reply.request_id)  # unknown: late, for somebody who has left
                 if opened is not None and not opened.reply.done():
                     opened.reply.set_result(reply)
@@ -322,6 +330,7 @@ class SupervisorRunner:
             _, sealed = session.outbox.get_nowait()
             if sealed is not None:
                 sealed.close()
+        passing.close_all(session.arrived)
         status = await _wait(session.process, CLOSE_LIMIT_S)
         if status is None:
             session.process.send_signal(signal.SIGKILL)
@@ -342,23 +351,8 @@ async def _write(session: _Session) -> None:
             frame, sealed = await session.outbox.get()
             if sealed is not None:
                 with sealed:
-                    frame = frame[await _send_sealed(session.sock, frame, sealed) :]
+                    frame = frame[await passing.send(session.sock, frame, sealed) :]
             await loop.sock_sendall(session.sock, frame)
-
-
-async def _send_sealed(sock: socket.socket, frame: bytes, sealed: Sealed) -> int:
-    """Send the beginning of a frame, and the descriptor with its first byte; how many bytes went."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            return socket.send_fds(sock, [frame], [sealed.fileno()])
-        except BlockingIOError:
-            writable = asyncio.Event()
-            loop.add_writer(sock, writable.set)
-            try:
-                await writable.wait()
-            finally:
-                loop.remove_writer(sock)
 
 
 def _cancel_frame(request_id: int) -> bytes:

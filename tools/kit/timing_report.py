@@ -254,7 +254,9 @@ def unseen_work(timing: WorkloadTiming) -> str:
     helpers = median([block.helpers_us - _usual_us(block, HELPERS_US, 0.0, HELPERS_SHARE) for block in blocks])
     if beyond <= 0 and helpers <= 0:
         return ""
-    said = "it works before or after its calls, or on more threads than it may"
+    said = (
+        "it works before or after its calls, or on more threads than it may: compute in the thread that makes the call"
+    )
     if timing.workload.held_out:
         return f"on a hidden workload {said}"
     unseen_us = median([max(block.unseen_us, block.helpers_us) / len(block.samples_us) for block in blocks])

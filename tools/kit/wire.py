@@ -71,6 +71,21 @@ class ChildExit(Frozen):
     """Exit status, or the number of the signal."""
 
 
+class KeptLog(Frozen):
+    """How much was printed, of which a memory file of twice `half_bytes` keeps the first and the last half.
+
+    The second half is a ring: byte number n of what was printed lies at n modulo `half_bytes` in it.
+    """
+
+    half_bytes: int = Field(gt=0)
+    written_bytes: int = Field(ge=0)
+
+    @property
+    def dropped_bytes(self) -> int:
+        """How much of the middle is gone."""
+        return max(0, self.written_bytes - 2 * self.half_bytes)
+
+
 class WorkerReply(Frozen):
     """What came of a request."""
 
@@ -128,4 +143,17 @@ class Hello(Frozen):
         return f"full confinement is required, and this host does not give it: {missing}"
 
 
-FromSupervisor: TypeAlias = Hello | Progress | WorkerReply
+class Returned(Frozen):
+    """A reply on its way: without what the supervisor must not read, which comes beside it in memory files."""
+
+    op: Literal["returned"] = "returned"
+    reply: WorkerReply
+    answered: bool = False
+    """The first descriptor: `facts` and `fault`, sealed by whoever conducted the call."""
+    log: KeptLog | None = None
+    """The next descriptor: what the candidate printed."""
+    house_log: KeptLog | None = None
+    """And the next: what our own side had printed before it ended."""
+
+
+FromSupervisor: TypeAlias = Hello | Progress | Returned

@@ -12,7 +12,7 @@ from kernelgate.tools.worker.compare import Finding, compare_values, dtype_kind
 from kernelgate.tools.worker.patterns import LooksLike, is_near, looks_like
 from kernelgate.tools.worker.pool import PoolEntry
 from kernelgate.tools.worker.protocol import OutputClaim
-from kernelgate.tools.worker.reference import HeldWorkload
+from kernelgate.tools.worker.reference import HeldWorkload, TaskError
 from kernelgate.tools.worker.structure import Unsupported, decode_scalar, dtype_name, leaves, mapped
 from kernelgate.tools.worker.variants import CannotTell, exact_leaves
 
@@ -81,7 +81,7 @@ def judge_values(question: Question, arguments: object, answer: Callable[[str, A
     """Whether an answer made here (`answer` of path and expected leaf) passes as right."""
     made = mapped(question.expected, answer)
     if question.by_property and question.held is not None:
-        return not question.held.check(arguments, made)
+        return not _held_against(question, question.held, arguments, made)
     got: dict[str, Any] = dict(leaves(made))
     for path, want in leaves(question.expected):
         if isinstance(want, torch.Tensor):
@@ -194,12 +194,25 @@ def _beside_exact(
 def _judge_by_property(blank: Comparison, question: Question, entry: PoolEntry) -> Comparison:
     assert question.held is not None
     answer = mapped(question.expected, lambda path, want: entry.answers.get(path, want))
-    said = question.held.check(entry.drawn.arguments, answer)
+    said = _held_against(question, question.held, entry.drawn.arguments, answer)
     if not said:
         return blank
     return blank.model_copy(
         update={"problem": "wrong_values", "wrong_share": 1.0, "pattern": f"the task's own check says: {said}"}
     )
+
+
+def _held_against(question: Question, held: HeldWorkload, arguments: object, answer: object) -> str:
+    """What the task's own check has against an answer; empty if it is right.
+
+    One that it fails on is wrong: places that are out of range, say. A check that fails on the reference's own answer
+    too is at fault itself, and its `TaskError` is raised.
+    """
+    try:
+        return held.check(arguments, answer)
+    except TaskError as error:
+        held.check(arguments, question.expected)
+        return " ".join(str(error).removeprefix(f"workload {held.name}, ").split())[:200]
 
 
 def _judge_scalar(

@@ -18,6 +18,7 @@ from kernelgate.tools.kit.facts import Fault, Kernel, Trace
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import binaries, conversation, extensions, frames, protocol
 from kernelgate.tools.worker.folders import Caches, caches_of
+from kernelgate.tools.worker.sealed import send_answer
 
 COMPILE_S: Final = 35.0
 """Autotuned configurations are compiled for so long, of the 60 s of a compile; the rest is left to the device."""
@@ -224,4 +225,4 @@ def serve_one(control: socket.socket, request: dict[str, JsonValue], candidate: 
         }
     finally:
         candidate.close()
-    frames.send(control, answer)
+    send_answer(control, answer)

@@ -9,11 +9,12 @@ from typing import Final, Literal
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from kernelgate.tools.kit.wire import ChildExit, Progress, WorkerReply
+from kernelgate.tools.kit.wire import ChildExit, Progress, Returned, WorkerReply
 from kernelgate.tools.worker.cache_guard import CacheGuard
+from kernelgate.tools.worker.capture import Capture
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child
-from kernelgate.tools.worker.conductor import Conductor, ConductorLost
+from kernelgate.tools.worker.conductor import Answer, Conductor, ConductorLost
 from kernelgate.tools.worker.sealed import Envelope, Sealed
 
 ANSWER_GRACE_S: Final = 30.0
@@ -42,6 +43,13 @@ class Call:
     """Why we ended it before its conductor had answered."""
     fault: str = ""
     answer: Message = field(default_factory=lambda: Message())
+    """What the supervisor may know of it."""
+    answered: Sealed | None = None
+    """The rest, for the server."""
+    house_log: Capture | None = None
+    """Of a conductor that was ended."""
+    failed: bool = False
+    """Its conductor says that it could not do it; why, the server reads."""
     candidate: Child | None = None
     exit: ChildExit = field(default_factory=lambda: ChildExit(kind="not_started"))
     scratches: list[Path] = field(default_factory=list[Path])
@@ -50,9 +58,44 @@ class Call:
     shared_memory: frozenset[str] | None = None
     """What lay in the host's `/dev/shm` before, where the candidate can write there."""
 
-    def reply(self) -> WorkerReply:
-        """What the server is told."""
-        capture = self.candidate.capture if self.candidate is not None else None
+    def returned(self) -> tuple[Returned, list[int]]:
+        """What the server is told, and the descriptors that go with it, which stay the call's."""
+        reply = self._reply()
+        descriptors = [] if self.answered is None else [self.answered.fileno()]
+        log = None
+        if self.candidate is not None:
+            log = self.candidate.capture.kept
+            descriptors.append(self.candidate.capture.fileno())
+        if self.house_log is not None:
+            descriptors.append(self.house_log.fileno())
+        house_log = None if self.house_log is None else self.house_log.kept
+        return Returned(reply=reply, answered=self.answered is not None, log=log, house_log=house_log), descriptors
+
+    def close(self) -> None:
+        """Give back what it owns."""
+        self.sealed.close()
+        self.drop_answer()
+        if self.candidate is not None:
+            self.candidate.capture.close()
+        if self.house_log is not None:
+            self.house_log.close()
+
+    def take(self, answer: Answer) -> None:
+        """Take over its conductor's last word."""
+        self.drop_answer()
+        self.answered = answer.sealed
+        self.failed = answer.message.get("op") == "failed"
+        self.answer = answer.message
+        if self.failed and answer.sealed is None:
+            self.fault = str(answer.message.get("error") or "Whoever conducted the call failed.")
+
+    def drop_answer(self) -> None:
+        """There is none, or none that counts."""
+        if self.answered is not None:
+            self.answered.close()
+            self.answered = None
+
+    def _reply(self) -> WorkerReply:
         facts = self.answer.get("facts")
         try:
             house_s = self.house_s + _NUMBER.validate_python(self.answer.get("house_s", 0.0))
@@ -60,6 +103,7 @@ class Call:
             observation = _OBJECT.validate_python(self.answer.get("observation", {}))
         except ValidationError as error:
             house_s, prepare_s, observation, facts = self.house_s, 0.0, {}, None
+            self.drop_answer()
             self.fault = self.fault or f"The conductor's answer was malformed: {error.errors()[0]['msg']}."
         return WorkerReply(
             request_id=self.request.request_id,
@@ -71,13 +115,11 @@ class Call:
             prepare_s=prepare_s,
             queue_s=self.queue_s,
             wall_s=max(0.0, time.monotonic() - self.started_s - self.queue_s),
-            log=capture.text() if capture is not None else "",
-            log_dropped_bytes=capture.dropped_bytes if capture is not None else 0,
             observation=observation,
         )
 
 
-async def conduct(call: Call, conductor: Conductor, answer: "asyncio.Future[Message]", grace_s: float) -> None:
+async def conduct(call: Call, conductor: Conductor, answer: "asyncio.Future[Answer]", grace_s: float) -> None:
     """Wait for the end of a call that was sent: answered, cut at its cap or by a cancel, or lost.
 
     The candidate is killed when time is up; its conductor sees the end of their socket and still answers. One that
@@ -99,20 +141,15 @@ async def conduct(call: Call, conductor: Conductor, answer: "asyncio.Future[Mess
         cancel.cancel()
 
 
-def _take(call: Call, conductor: Conductor, answer: "asyncio.Future[Message]", grace_s: float) -> None:
+def _take(call: Call, conductor: Conductor, answer: "asyncio.Future[Answer]", grace_s: float) -> None:
     if not answer.done():
         answer.cancel()
         call.fault = f"The {conductor.name} did not answer within {grace_s:g} s after its call was cut."
         return
     try:
-        message = answer.result()
+        call.take(answer.result())
     except ConductorLost as error:
         call.fault = str(error)
-        return
-    if message.get("op") == "failed":
-        call.fault = str(message.get("error") or f"The {conductor.name} failed.")
-    else:
-        call.answer = message
 
 
 async def classify(call: Call) -> ChildExit:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from kernelgate.tools.kit.wire import LOG_LIMIT_BYTES
 from kernelgate.tools.worker import confine, namespaces, processes
 from kernelgate.tools.worker.capture import Capture
 from kernelgate.tools.worker.confine import Walls
@@ -25,6 +26,8 @@ from kernelgate.tools.worker.plans import CannotFork, Ended, Plan
 
 _READ_BYTES: Final = 1 << 16
 _LOG_PIPE_BYTES: Final = 1 << 18
+_LOG_MOVES: Final = 2 * _LOG_PIPE_BYTES // LOG_LIMIT_BYTES + 2
+"""Each takes up to half of what is kept of a log."""
 _REPORT_LIMIT_BYTES: Final = 1 << 14
 _KEEPER_SWEEP_S: Final = 1.0
 """Without a pid namespace the keeper sweeps before it ends; longer than this and it is killed too."""
@@ -120,7 +123,7 @@ class Child:
         self._drain()
 
     def _read_log(self) -> None:
-        if not _pump(self._log, self.capture.feed):
+        if self._log >= 0 and not _moved(self._log, self.capture):
             self._loop.remove_reader(self._log)
 
     def _read_report(self) -> None:
@@ -252,7 +255,8 @@ def _keep(plan: Plan, log: int, report: int) -> None:
     awaited = {signal.SIGCHLD} if namespaced else {signal.SIGCHLD, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     confine.die_with_parent(signal.SIGKILL if namespaced else signal.SIGTERM)
-    _settle_descriptors(log, (report, *(kept.fileno() for kept in plan.keep)))
+    needed = (*plan.keep, plan.files) if plan.files is not None else plan.keep
+    _settle_descriptors(log, (report, *(kept.fileno() for kept in needed)))
     poll = select.poll()
     poll.register(report, 0)
     if poll.poll(0):
@@ -267,6 +271,8 @@ def _keep(plan: Plan, log: int, report: int) -> None:
     else:
         confine.become_subreaper()
         confine.fill_scratch(plan.walls, plan.files)
+    if plan.files is not None:
+        plan.files.close()
     pid = os.fork()
     if pid == 0:
         _leave(lambda: _be_child(plan, report), report)
@@ -358,6 +364,15 @@ def _join_cgroup(folder: str) -> None:
 
 def _cgroup(folder: str, keeper_pid: int | str) -> Path:
     return Path(folder, f"kernelgate-{keeper_pid}")
+
+
+def _moved(pipe: int, capture: Capture) -> bool:
+    """Move what is there, at most about a pipe full; False at the end of the stream."""
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(_LOG_MOVES):
+            if not capture.take(pipe):
+                return False
+    return True
 
 
 def _pump(descriptor: int, take: Callable[[bytes], None]) -> bool:

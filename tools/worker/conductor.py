@@ -1,18 +1,31 @@
 """The supervisor's talk with the trusted process that conducts a call: the referee, or the builder of one compile."""
 
 import asyncio
+import os
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, Progress
+from kernelgate.tools.kit.wire import Progress
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.children import Child
+from kernelgate.tools.worker.sealed import Sealed
 
 
 class ConductorLost(Exception):
     """The conductor ended, broke the protocol or did not answer in time: a fault of ours, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The last frame about a request, and what came with it."""
+
+    message: Message
+    sealed: Sealed | None
+    """Facts and what went wrong, which only the server reads; whoever takes the answer closes it."""
 
 
 class Conductor:
@@ -21,10 +34,11 @@ class Conductor:
     def __init__(self, name: str, child: Child, sock: socket.socket) -> None:
         self.name = name
         self.child = child
-        self._channel = Channel(sock, self._hear, self._lose, heard_bytes=ANSWER_LIMIT_BYTES)
+        self._arrived: deque[int] = deque()
+        self._channel = Channel(sock, self._hear, self._lose, descriptors=self._arrived)
         self._lost = ""
         self._request_id = 0
-        self._answer: asyncio.Future[Message] | None = None
+        self._answer: asyncio.Future[Answer] | None = None
         self._candidate: Child | None = None
         self._progress: Callable[[Progress], None] = _ignore
 
@@ -35,7 +49,7 @@ class Conductor:
 
     def expect(
         self, request_id: int, candidate: Child | None, progress: Callable[[Progress], None]
-    ) -> "asyncio.Future[Message]":
+    ) -> "asyncio.Future[Answer]":
         """The final answer to a request: `ready`, `done` or `failed`. Fails with `ConductorLost`.
 
         Frames with another request id are late and discarded.
@@ -56,20 +70,31 @@ class Conductor:
         self._channel.close()
         self.child.kill()
         await self.child.gone()
+        while self._arrived:
+            os.close(self._arrived.popleft())
 
     def _hear(self, message: Message) -> None:
-        if message.get("request_id") != self._request_id:
-            return
         op = message.get("op")
+        late = message.get("request_id") != self._request_id
         if op in ("ready", "done", "failed"):
-            if self._answer is not None and not self._answer.done():
-                self._answer.set_result(message)
-        elif op == "progress":
+            # It came with the first byte of its frame, and of no other: what was read ahead of it has none.
+            with_it = op != "ready" and bool(self._arrived)
+            self._end_with(Answer(message, Sealed(self._arrived.popleft()) if with_it else None), late=late)
+            return
+        if late:
+            return
+        if op == "progress":
             self._report(message)
         elif op in ("stop", "cont"):
             self._obey(op == "stop")
         else:
             self._lose(f"it sent an unknown frame {op!r}")
+
+    def _end_with(self, answer: Answer, *, late: bool) -> None:
+        if not late and self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+        elif answer.sealed is not None:
+            answer.sealed.close()
 
     def _report(self, message: Message) -> None:
         try:
@@ -96,8 +121,7 @@ class Conductor:
             self._candidate.kill()
 
     def _lose(self, why: str) -> None:
-        log = self.child.capture.text().strip()
-        self._lost = self._lost or f"The {self.name} was lost: {why or 'it ended'}." + (f"\n{log}" if log else "")
+        self._lost = self._lost or f"The {self.name} was lost: {why or 'it ended'}."
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConductorLost(self._lost))
             self._answer.exception()  # whoever waits gets it; nobody has to

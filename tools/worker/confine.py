@@ -18,6 +18,7 @@ from typing import Final
 
 from kernelgate.tools.worker import landlock, namespaces, seccomp
 from kernelgate.tools.worker.landlock import Grant
+from kernelgate.tools.worker.sealed import Sealed
 
 CPU_ADDRESS_SPACE_BYTES: Final = 8 << 30
 """RLIMIT_AS of a candidate on the CPU device; CUDA reserves address space in terabytes, so never there."""
@@ -130,19 +131,19 @@ def system_grants(
     return tuple(grants)
 
 
-def enter_namespaces(walls: Walls, files: dict[str, str]) -> None:
+def enter_namespaces(walls: Walls, files: Sealed | None) -> None:
     """In the keeper, process 1 of its pid namespace: the other namespaces, and the scratch with its files."""
     namespaces.unshare(namespaces.CLONE_NEWNS | namespaces.CLONE_NEWNET | namespaces.CLONE_NEWIPC)
     namespaces.arrange(walls.mounts())
     fill_scratch(walls, files)
 
 
-def fill_scratch(walls: Walls, files: dict[str, str]) -> None:
+def fill_scratch(walls: Walls, files: Sealed | None) -> None:
     """Write the candidate's files into `candidate/` of its scratch and hand both to its user."""
     folder = Path(walls.scratch, "candidate")
     folder.mkdir(mode=0o700)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="")
+    if files is not None:
+        files.write_files(folder)
     if walls.host.uid is not None:
         for path in (Path(walls.scratch), folder, *folder.iterdir()):
             os.chown(path, walls.host.uid, walls.host.uid)

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kernelgate.tasks.model import Candidate
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import processes
 from kernelgate.tools.worker.cache_guard import CacheGuard
 from kernelgate.tools.worker.calls import Call
 from kernelgate.tools.worker.channel import Message
 from kernelgate.tools.worker.children import Child, spawn
-from kernelgate.tools.worker.conductor import Conductor
+from kernelgate.tools.worker.conductor import Answer, Conductor
 from kernelgate.tools.worker.confine import Host
 from kernelgate.tools.worker.folders import (
     Caches,
@@ -29,7 +28,7 @@ from kernelgate.tools.worker.folders import (
 from kernelgate.tools.worker.parts import Parts
 from kernelgate.tools.worker.plans import CannotFork, Plan
 from kernelgate.tools.worker.roles import Mode, Roles
-from kernelgate.tools.worker.sealed import Envelope
+from kernelgate.tools.worker.sealed import Envelope, Sealed
 
 BEGIN_LIMIT_S: Final = 30.0
 """From a fork to a child behind its walls; takes tens of milliseconds."""
@@ -81,7 +80,7 @@ class Nursery:
     async def candidate(self, call: Call, conn: socket.socket, mode: Mode) -> Caches:
         """Fork the candidate of a call; it holds the only copy of its end of the socket afterwards."""
         caches = self._caches_of(call.request)
-        plan = self._candidate_plan(call.request, self._scratch_of(call), caches, conn, mode)
+        plan = self._candidate_plan(call.request, call.sealed, self._scratch_of(call), caches, conn, mode)
         if plan.walls.shared_memory:
             call.shared_memory = shared_memory_names()
         if call.request.hidden:
@@ -91,14 +90,17 @@ class Nursery:
         await call.candidate.begun(BEGIN_LIMIT_S)
         return caches
 
-    async def spare(self, request: Envelope) -> Spare:
-        """Fork a candidate for a call that has not come yet, and have it start CUDA; raises `CannotFork`."""
+    async def spare(self, request: Envelope, sealed: Sealed) -> Spare:
+        """Fork a candidate for a call that has not come yet, and have it start CUDA; raises `CannotFork`.
+
+        `request`, `sealed`: of a call on the same source.
+        """
         scratch = self.scratches.make(self._host.uid)
         mine, theirs = socket.socketpair()
         child: Child | None = None
         try:
             with theirs:
-                plan = self._candidate_plan(request, scratch, self._caches_of(request), theirs, "run")
+                plan = self._candidate_plan(request, sealed, scratch, self._caches_of(request), theirs, "run")
                 before = shared_memory_names() if plan.walls.shared_memory else None
                 child = await self._fork(replace(plan, warm=self._parts.candidate_warm))
             await child.begun(BEGIN_LIMIT_S)
@@ -114,12 +116,13 @@ class Nursery:
         if child is not None:
             child.kill()
             await child.gone()
+            child.capture.close()
             self._children.discard(child)
         await self.scratches.remove(scratch)
 
     async def builder(
         self, call: Call, caches: Caches, candidate: socket.socket
-    ) -> tuple[Conductor, "asyncio.Future[Message]"]:
+    ) -> tuple[Conductor, "asyncio.Future[Answer]"]:
         """Fork the builder of a compile, which starts at once; its answer is already expected when it does.
 
         `candidate`, the builder's end of the socket to the candidate, is copied into it.
@@ -148,10 +151,15 @@ class Nursery:
         await self._begun(referee)
         return referee, scratch
 
-    async def end(self, conductor: Conductor) -> None:
-        """Kill a conductor and forget it."""
+    async def end(self, conductor: Conductor, call: Call | None = None) -> None:
+        """Kill a conductor and forget it; a call takes what it had printed, if it printed anything."""
         await conductor.end()
         self._children.discard(conductor.child)
+        log = conductor.child.capture
+        if call is not None and call.house_log is None and log.kept.written_bytes:
+            call.house_log = log
+        else:
+            log.close()
 
     async def clean_up(self, call: Call) -> None:
         """Nothing of a call stays: processes, scratches, shared memory. Its caches do."""
@@ -209,11 +217,11 @@ class Nursery:
         return caches
 
     def _candidate_plan(
-        self, request: Envelope, scratch: Path, caches: Caches, conn: socket.socket, mode: Mode
+        self, request: Envelope, sealed: Sealed, scratch: Path, caches: Caches, conn: socket.socket, mode: Mode
     ) -> Plan:
         body = partial(self._parts.candidate_serve, conn, _start_of(request, scratch, caches, mode))
         walls = self._roles.candidate(scratch, caches, mode)
-        return Plan("candidate", walls, body, (conn,), files=dict(request.files))
+        return Plan("candidate", walls, body, (conn,), files=sealed)
 
     def _scratch_of(self, call: Call) -> Path:
         scratch = self.scratches.make(self._host.uid)
@@ -224,11 +232,10 @@ class Nursery:
 def _start_of(request: Envelope, scratch: Path, caches: Caches, mode: Mode) -> Message:
     """What a candidate's process is told."""
     return {
-        "files": dict(request.files),
         "scratch": str(scratch),
         "cache": str(caches.triton),
         "mode": mode,
         "device": request.device.model_dump(mode="json"),
-        "language": Candidate(files=request.files).language,
+        "language": request.language,
         "task_name": request.task_name,
     }

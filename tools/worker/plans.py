@@ -1,10 +1,11 @@
 """What a child of the supervisor is to be, and what can become of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from kernelgate.tools.worker.confine import Walls
+from kernelgate.tools.worker.sealed import Sealed
 
 
 class CannotFork(Exception):
@@ -43,5 +44,5 @@ class Plan:
     """The only descriptors that the child inherits beside 0, 1 and 2."""
     warm: Callable[[], None] | None = None
     """Runs ahead of the body; where it fails, the body meets the same again and says so."""
-    files: dict[str, str] = field(default_factory=dict[str, str])
-    """Written into `candidate/` of its scratch."""
+    files: Sealed | None = None
+    """What it holds of files is put into `candidate/` of its scratch; the child does not inherit it."""

@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter
 from kernelgate.tasks.model import Task
 from kernelgate.tools.kit import catalogue
 from kernelgate.tools.kit.facts import Qualification
-from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, DeviceRef, WorkerRequest
+from kernelgate.tools.kit.wire import DeviceRef, WorkerRequest
 from kernelgate.tools.worker import frames, reference
 from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.control import Busy
@@ -32,7 +32,7 @@ from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.memory import DoesNotFit
 from kernelgate.tools.worker.placement import leave_place
 from kernelgate.tools.worker.reference import TaskError
-from kernelgate.tools.worker.sealed import Sealed
+from kernelgate.tools.worker.sealed import Sealed, send_answer
 from kernelgate.tools.worker.timing import apply_policy
 
 _TIMES: Final = TypeAdapter(tuple[int, int])
@@ -249,7 +249,10 @@ def serve(control: socket.socket) -> None:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        frames.send(control, {**reply, "request_id": request_id}, limit_bytes=ANSWER_LIMIT_BYTES)
+        if reply["op"] == "ready":
+            frames.send(control, {**reply, "request_id": request_id})
+        else:
+            send_answer(control, {**reply, "request_id": request_id})
 
 
 def _sentence(error: Exception) -> str:

@@ -275,7 +275,8 @@ def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_byte
                 module = code.Model(*positional, **named)
             if not isinstance(module, torch.nn.Module):
                 raise TypeError(f"Model is a {type(module).__name__}, no torch.nn.Module")
-            module.to(device)
+            if any(held.device != torch.device(device) for held in (*module.parameters(), *module.buffers())):
+                module.to(device)  # which fails on fake parameters, even where they need not move
             weights = byte_size([*module.parameters(), *module.buffers()])
             arguments = inputs.on_device(arguments, device)
             positional, named = call_arguments(arguments)

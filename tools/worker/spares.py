@@ -14,7 +14,7 @@ from kernelgate.tools.worker.calls import Call
 from kernelgate.tools.worker.lease import Lease
 from kernelgate.tools.worker.nursery import MustReplace, Nursery, Spare
 from kernelgate.tools.worker.plans import CannotFork
-from kernelgate.tools.worker.sealed import Envelope
+from kernelgate.tools.worker.sealed import Envelope, Sealed
 
 CHECK: Final = "check_correctness"
 AHEAD: Final = 2
@@ -44,29 +44,33 @@ class Spares:
         self._spares: list[Spare] = []
 
     @contextlib.asynccontextmanager
-    async def started_beside(self, request: Envelope) -> AsyncGenerator[None]:
+    async def started_beside(self, call: Call) -> AsyncGenerator[None]:
         """While a check is conducted, which times nothing, start the process of the next call, if there is none yet.
 
         It has started when the lease is given back.
         """
-        wanted = self._wanted and request.procedure == CHECK
-        starting = asyncio.create_task(self._start(request, 1)) if wanted else None
+        wanted = self._wanted and call.request.procedure == CHECK
+        starting = asyncio.create_task(self._start(call.request, call.sealed, 1)) if wanted else None
         try:
             yield
         finally:
             if starting is not None:
                 await starting
 
-    async def start_if_idle(self, request: Envelope) -> None:
+    def start_if_idle(self, call: Call) -> None:
         """Start the processes of calls on a source that is only now compiled, if nobody else wants the device."""
-        if not self._wanted or self._turn.locked():
-            return
-        async with self._turn:
-            if self._lease.try_take():
-                try:
-                    await self._start(request, AHEAD)
-                finally:
-                    self._lease.release()
+        if self._wanted and not self._turn.locked():
+            self._later(self._start_ahead(call.request, call.sealed.copy()))
+
+    async def _start_ahead(self, request: Envelope, sealed: Sealed) -> None:
+        """`sealed` is a copy: it is needed for longer than the compile takes."""
+        with sealed:
+            async with self._turn:
+                if self._lease.try_take():
+                    try:
+                        await self._start(request, sealed, AHEAD)
+                    finally:
+                        self._lease.release()
 
     def take(self, call: Call) -> socket.socket | None:
         """Give a spare to a call that it fits, as its candidate; returns the referee's end of the line."""
@@ -82,14 +86,14 @@ class Spares:
         """End all that there are."""
         await self._dismiss(self._spares)
 
-    async def _start(self, request: Envelope, count: int) -> None:
+    async def _start(self, request: Envelope, sealed: Sealed, count: int) -> None:
         """Have so many for a source, and none for others. Where no process can be made, the call itself will say so."""
         await self._dismiss([spare for spare in self._spares if not (spare.fits(request) and spare.child.running)])
-        await asyncio.gather(*(self._start_one(request) for _ in range(count - len(self._spares))))
+        await asyncio.gather(*(self._start_one(request, sealed) for _ in range(count - len(self._spares))))
 
-    async def _start_one(self, request: Envelope) -> None:
+    async def _start_one(self, request: Envelope, sealed: Sealed) -> None:
         with contextlib.suppress(CannotFork, MustReplace, OSError):
-            spare = await self._nursery.spare(request)
+            spare = await self._nursery.spare(request, sealed)
             self._spares.append(spare)
             self._lease.list_resident(spare.child.keeper_pid)
             self._later(self._end_when_old(spare))

@@ -13,14 +13,14 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from kernelgate.tools.kit.wire import ANSWER_LIMIT_BYTES, Cancel, ChildExit, DeviceRef, Hello, Progress, WorkerReply
+from kernelgate.tools.kit.wire import Cancel, ChildExit, DeviceRef, Hello, Progress, Returned, WorkerReply
 from kernelgate.tools.worker.calls import ANSWER_GRACE_S, Call, classify, conduct
 from kernelgate.tools.worker.channel import Channel, Message
 from kernelgate.tools.worker.conductor import Conductor, ConductorLost
@@ -150,45 +150,41 @@ class Supervisor:
         for carried in [carried for carried in self._carried if carried[0].request_id == request_id]:
             self._carried.remove(carried)
             carried[1].close()
-            self._send_reply(WorkerReply(request_id=request_id, exit=ChildExit(kind="cancelled")))
+            self._send_reply(Returned(reply=WorkerReply(request_id=request_id, exit=ChildExit(kind="cancelled"))))
 
     async def _serve_call(self, call: Call) -> None:
         try:
             await (self._build(call) if call.request.procedure == "compile" else self._measure(call))
-            reply = call.reply()
-            if reply.observation:
-                held = {**reply.observation, "confinement": list(self._survey.walls)}
-                reply = reply.model_copy(update={"observation": held})
-            self._send_reply(reply)
+            self._return(call)
         except MustReplace:
             self._replacing = True
             self._carried.append((call.request, call.sealed))
         except (CannotFork, OSError, ValueError) as error:
             call.fault = f"The supervisor could not run the call: {error}"
-            self._send_reply(call.reply())
+            self._return(call)
         except Exception as error:  # noqa: BLE001  whatever it is, the request gets its one reply
             traceback.print_exc()
             call.fault = f"The supervisor failed: {type(error).__name__}."
-            self._send_reply(call.reply())
+            self._return(call)
         finally:
             del self._calls[call.request.request_id]
             if (call.request, call.sealed) not in self._carried:
-                call.sealed.close()
+                call.close()
             if self._replacing and not self._calls:
                 await self._make_way()
 
-    def _send_reply(self, reply: WorkerReply) -> None:
+    def _return(self, call: Call) -> None:
+        if "observation" in call.answer and isinstance(held := call.answer["observation"], dict) and held:
+            held["confinement"] = list(self._survey.walls)
+        self._send_reply(*call.returned())
+
+    def _send_reply(self, returned: Returned, descriptors: Sequence[int] = ()) -> None:
         try:
-            self._server.send(reply.model_dump(mode="json"), limit_bytes=ANSWER_LIMIT_BYTES)
+            self._server.send(returned.model_dump(mode="json"), descriptors)
         except ValueError as error:
-            told = reply.model_copy(
-                update={
-                    "facts": None,
-                    "log": "",
-                    "observation": {},
-                    "fault": f"The answer does not fit a frame: {error}.",
-                }
-            )
+            fault = f"The answer does not fit a frame: {error}."
+            small = returned.reply.model_copy(update={"facts": None, "observation": {}, "fault": fault})
+            told = Returned(reply=small)
             self._server.send(told.model_dump(mode="json"))
 
     async def _measure(self, call: Call) -> None:
@@ -200,7 +196,7 @@ class Supervisor:
         mine = self._spares.take(call)
         theirs: socket.socket | None = None
         try:
-            if call.request.files and mine is None:
+            if call.request.language and mine is None:
                 mine, theirs = socket.socketpair()
                 await self._nursery.candidate(call, theirs, "run")
             if await self._take_lease(call):
@@ -280,14 +276,14 @@ class Supervisor:
             descriptors = [call.sealed.fileno(), *([mine.fileno()] if mine is not None else [])]
             answer = referee.expect(call.request.request_id, call.candidate, call.progress)
             referee.send({"op": "call", "request_id": call.request.request_id}, descriptors)
-            async with self._spares.started_beside(call.request):
+            async with self._spares.started_beside(call):
                 await conduct(call, referee, answer, self._settings.grace_s)
             call.exit = await classify(call)
-            if call.fault or (call.cut and call.candidate is None):
-                await self._end_referee()
+            if call.fault or call.failed or (call.cut and call.candidate is None):
+                await self._end_referee(call)
         except ConductorLost as error:
             call.fault = str(error)
-            await self._end_referee()
+            await self._end_referee(call)
         finally:
             # Inside the lease: what the next call measures must not share the device with what this one left.
             if call.candidate is not None:
@@ -304,7 +300,7 @@ class Supervisor:
         """The referee, built for the call's task; None if the call was cancelled meanwhile. Raises `ConductorLost`."""
         referee = self._referee
         if referee is None or not referee.usable:
-            await self._end_referee()
+            await self._end_referee(call)
             referee, self._referee_scratch = await self._nursery.referee()
             self._referee = referee
             if self._lease.held:
@@ -317,22 +313,21 @@ class Supervisor:
         cancel.cancel()
         if not answer.done():
             answer.cancel()
-            await self._end_referee()
+            await self._end_referee(call)
             if call.cancelled.is_set():
                 return None
             raise ConductorLost(f"The referee was not ready for the task within {READY_LIMIT_S:g} s.")
-        message = answer.result()
-        if message.get("op") != "ready":
-            raise ConductorLost(f"The referee could not be made ready: {message.get('error')}")
+        ready = answer.result()
+        if ready.message.get("op") != "ready":
+            call.take(ready)
+            raise ConductorLost("The referee could not be made ready:")
         return referee
 
-    async def _end_referee(self) -> None:
+    async def _end_referee(self, call: Call | None = None) -> None:
+        """What it had printed goes with the reply to the call, unread here: it has seen hidden workloads."""
         referee, self._referee = self._referee, None
         if referee is not None:
-            await self._nursery.end(referee)
-            log = referee.child.capture.text().strip()
-            if log:
-                print(f"supervisor: the referee had printed:\n{log}", file=sys.stderr)  # noqa: T201  its only log
+            await self._nursery.end(referee, call)
         if self._referee_scratch is not None:
             await self._nursery.scratches.remove(self._referee_scratch)
             self._referee_scratch = None
@@ -347,14 +342,14 @@ class Supervisor:
             caches = await self._nursery.candidate(call, theirs, "trace")
             with mine.dup() as copy:
                 builder, answer = await self._nursery.builder(call, caches, copy)
-                self._later(self._spares.start_if_idle(call.request))
+                self._spares.start_if_idle(call)
                 await conduct(call, builder, answer, self._settings.grace_s)
                 call.exit = await classify(call)
         finally:
             mine.close()
             theirs.close()
             if builder is not None:
-                await self._nursery.end(builder)
+                await self._nursery.end(builder, call)
             await self._nursery.clean_up(call)
             self._builds.release()
 

@@ -18,6 +18,7 @@ from kernelgate.tools.worker import confine, landlock, seccomp
 from kernelgate.tools.worker.children import spawn
 from kernelgate.tools.worker.confine import PIDS_LIMIT, Host, Walls
 from kernelgate.tools.worker.plans import CannotFork, Plan
+from kernelgate.tools.worker.sealed import Sealed
 
 CPU_UID: Final = 65533
 _FIRST_GPU_UID: Final = 65520
@@ -121,7 +122,8 @@ async def _act(
         )  # fmt: skip
         kept = () if sock is None else (sock,)
         try:
-            child = await spawn(Plan("rehearsal", walls, body, kept, files={"candidate.py": ""}), set())
+            with Sealed.seal_json({}, {"candidate.py": ""}) as files:
+                child = await spawn(Plan("rehearsal", walls, body, kept, files=files), set())
         except CannotFork as error:
             return str(error)
         finally:
@@ -136,10 +138,12 @@ async def _act(
         finally:
             child.kill()
             await child.gone()
+            said = child.capture.text().strip()
+            child.capture.close()
         ended = child.ended
         if ended is not None and not ended.signalled and ended.status == 0:
             return ""
-        return (child.capture.text().strip() or f"it ended with {ended}").splitlines()[-1]
+        return (said or f"it ended with {ended}").splitlines()[-1]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -36,6 +36,8 @@ SHOWN_OPERATORS: Final = 8
 SHOWN_KERNELS: Final = 3
 """Of those that Nsight Compute saw; the report file has them all."""
 
+IDLE: Final = "a call gives the device no work: there is nothing to profile"
+
 Depth: TypeAlias = Literal["counters", "full"]
 
 
@@ -161,7 +163,7 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
     )
     return ProfileReport(
         verdict=Verdict.diagnosed if diagnosis.findings else Verdict.no_finding,
-        summary=advice(diagnosis),
+        summary=IDLE if facts.on_gpu and not rows else advice(diagnosis),
         workload=facts.workload.name,
         bound_class=diagnosis.bound_class,
         call_us=facts.profile.call_us,

@@ -23,6 +23,10 @@ def finished(request: WorkerRequest, facts: JsonValue, **more: Any) -> WorkerRep
     return WorkerReply(request_id=request.request_id, facts=facts, **{"exit": ChildExit(kind="finished"), **more})
 
 
+def finished_without(request: WorkerRequest) -> WorkerReply:
+    return finished(request, None)
+
+
 def qualified(request: WorkerRequest) -> WorkerReply:
     names = [(w.name, d) for w in request.task.workloads_on("cpu", held_out=True) for d in request.task.distributions]
     references: list[JsonValue] = [{"workload": w, "distribution": d, **REFERENCE} for w, d in names]
@@ -62,7 +66,9 @@ def as_fast(request: WorkerRequest) -> WorkerReply:
     return timed(request, steady("64x256", gain=1.0), steady("tail_cpu", held_out=True, gain=1.0))
 
 
-def worker(precise: Answer, known_good: Answer | None = None, quick: Answer | None = None) -> FakeRunner:
+def worker(
+    precise: Answer, known_good: Answer | None = None, quick: Answer | None = None, profile: Answer = finished_without
+) -> FakeRunner:
     """All goes well up to a precise timing."""
 
     def answer(request: WorkerRequest) -> WorkerReply:
@@ -74,6 +80,7 @@ def worker(precise: Answer, known_good: Answer | None = None, quick: Answer | No
             "check_correctness": correct,
             "quick_time": quick or (lambda request: timed(request, *PUBLIC, log="printed at quick")),
             "precise_time": good if is_ours else precise,
+            "profile": profile,
         }
         return answers[request.procedure](request)
 

@@ -81,6 +81,17 @@ def test_on_a_gpu_the_share_of_the_candidates_own_kernels_is_told() -> None:
     assert judge(on_a_cpu, finished, ProfilePlan(own_kernels=("rows",))).own_kernel_share is None
 
 
+def test_a_call_that_gives_a_gpu_no_work_has_nothing_to_profile() -> None:
+    facts = ProfileFacts(
+        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4, bytes_out=4, flops=0),
+        profile=OperatorProfile(workload="w", calls=1, call_us=1.3, operators=()),
+        ceilings=CEILINGS, on_gpu=True,
+    )  # fmt: skip
+    report = judge(facts, ChildExit(kind="finished"), ProfilePlan())
+    assert report.verdict is Verdict.no_finding
+    assert "gives the device no work" in report.summary
+
+
 def test_a_profile_that_never_came_is_a_crash_not_a_diagnosis() -> None:
     assert judge(None, ChildExit(kind="finished"), ProfilePlan()).verdict is Verdict.crashed
 

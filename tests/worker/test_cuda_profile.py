@@ -37,7 +37,7 @@ def test_each_call_that_waits_for_the_device_is_counted_and_others_are_not() -> 
     names = ("cudaLaunchKernel", "cudaStreamSynchronize", "cuStreamSynchronize", "cudaMemcpyAsync", "cudaMemcpy")
     operators = {"ph": "X", "cat": "cpu_op", "name": "cudaMemcpy", "ts": 0.0, "dur": 1.0}
     found = timeline_of({"traceEvents": [*map(host, names), operators, {"ph": "M", "name": "process_name"}]})
-    assert found.waits == 3
+    assert (found.waits, found.asked) == (3, 5)
     assert found.operators() == ()
 
 

@@ -80,7 +80,7 @@ def profile_calls(
         busy_us=seen.busy_us() / len(order),
         host_us=steady.host_us,
         waits=max(0, seen.waits - OUR_WAITS) / len(order),
-        note="" if rows else "The profiler saw no kernel: this host may not let it trace the GPU.",
+        note="" if rows or seen.asked else "The profiler saw nothing: this host may not let it trace the GPU.",
     )
 
 
@@ -101,6 +101,8 @@ class Timeline:
     spans: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """Begin and end, µs."""
     waits: int = 0
+    asked: int = 0
+    """Calls of CUDA by the host: there is our own wait at least, where the profiler sees anything."""
 
     def operators(self) -> tuple[Operator, ...]:
         """Largest share first."""
@@ -144,6 +146,7 @@ def timeline_of(trace: Mapping[str, Any]) -> Timeline:
     for event in trace["traceEvents"]:
         category = event.get("cat")
         if category in OF_THE_HOST:
+            found.asked += 1
             found.waits += event["name"] in WAITING
         elif category in ON_DEVICE:
             row = found.rows.setdefault(str(event["name"]), _Row())

@@ -53,6 +53,10 @@ async def ask(client: Client, tool: str, **arguments: Any) -> Mapping[str, Any]:
     return result.structured_content or {}
 
 
+def contents(place: str) -> bytes:
+    return Path(place).read_bytes()
+
+
 async def climbed(client: Client, word: str, **more: Any) -> None:
     source = f"# {word}\n{forward('return x')}"
     reply = await ask(client, "compile", run_id="r1", source=source, up_to="quick_time", **more)
@@ -67,8 +71,7 @@ async def test_full_depth_keeps_ncus_report_beside_the_ledger_and_says_where(tmp
         refused = await client.call_tool("get_candidate", {"candidate_id": "c1", "text": "profile.ncu-rep"})
     said = str(refused.content)
     assert "is no text: open " in said
-    place = next(word for word in said.split() if word.startswith(str(tmp_path)))
-    assert Path(place).read_bytes() == REPORT
+    assert contents(next(word for word in said.split() if word.startswith(str(tmp_path)))) == REPORT
 
 
 async def test_the_price_of_a_profile_is_not_learned_from_full_depth(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ async def test_what_could_not_be_built_is_tried_again_once_the_programs_of_the_h
         (tmp_path / "nvcc").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{path}")
         monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
-        host.others["compile"] = lambda request: finished(request, {"language": "cuda", "extensions_built": True})
+        host.others["compile"] = lambda request: finished(request, {"language": "cuda", "extensions": ["mine"]})
         assert '"built"' in await said(host.client, "compile", **source)
     assert host.asked.count("compile") == 2
 

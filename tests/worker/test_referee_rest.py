@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import heard
 
 from kernelgate.tools.worker import frames, referee
 from kernelgate.tools.worker.cuda_driver import CudaFailure
@@ -35,7 +36,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def resting(near: socket.socket, done: list[str], *, gpu: bool = True) -> Any:
     made: Any = Referee(near)
-    made._gpu = SimpleNamespace() if gpu else None
+    made._gpu = SimpleNamespace(counting=SimpleNamespace(close=lambda: done.append("counters"))) if gpu else None
     made._house = SimpleNamespace(held={"w": SimpleNamespace(forget=lambda: done.append("weights"))})
     return made
 
@@ -49,7 +50,7 @@ def test_one_that_is_asked_at_once_keeps_all(line: tuple[socket.socket, socket.s
 
 def test_one_that_is_not_asked_gives_back_all(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
     resting(line[0], done).await_message(line[0])
-    assert done == ["cache", "weights", "cache"]
+    assert done == ["cache", "weights", "counters", "cache"]
 
 
 def test_on_the_cpu_there_is_nothing_to_give_back(line: tuple[socket.socket, socket.socket], done: list[str]) -> None:
@@ -76,7 +77,5 @@ def test_a_host_without_what_cuda_needs_is_a_sentence_and_only_what_broke_leaves
     frames.send(far, {"request_id": 1})
     far.shutdown(socket.SHUT_WR)
     referee.serve(near)
-    reply = frames.receive(far)
-    assert reply is not None
-    assert reply[0] == {"op": "failed", "error": said, "request_id": 1}
+    assert heard(far) == {"op": "failed", "error": said, "request_id": 1}
     assert ("Traceback" in capsys.readouterr().err) is is_traced

@@ -92,6 +92,7 @@ async def test_what_could_not_be_built_is_tried_again_once_the_programs_of_the_h
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{path}")
         monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
         host.others["compile"] = lambda request: finished(request, {"language": "cuda", "extensions": ["mine"]})
+        host.others["device_build"] = lambda request: finished(request, {"workloads": ["w"], "prepare_s": 1.0})
         assert '"built"' in await said(host.client, "compile", **source)
     assert host.asked.count("compile") == 2
 

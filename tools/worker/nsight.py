@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from glob import glob
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,8 @@ READ_BYTES: Final = 64 << 20
 """Most of a report that is read at all, and of a table that is made of it."""
 TABLE_S: Final = 15.0
 """Making a table of a report takes about a second."""
-HOMES: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
+HOMES: Final = ("/usr/local/cuda/bin", *sorted(glob("/opt/nvidia/nsight-compute/*"), reverse=True))
+"""Where it lies if not on the path; the newest first."""
 
 
 class Nsight:

@@ -60,7 +60,8 @@ def send(
     if len(descriptors) > MAX_DESCRIPTORS:
         raise ValueError(f"{len(descriptors)} descriptors in a frame; at most {MAX_DESCRIPTORS}")
     sent = socket.send_fds(sock, [data], list(descriptors))
-    sock.sendall(data[sent:])
+    if sent < len(data):  # whoever has all of it may be gone by now, and even nothing cannot be sent to him
+        sock.sendall(data[sent:])
 
 
 def receive_plain(sock: socket.socket) -> dict[str, JsonValue] | None:

@@ -6,9 +6,9 @@ from typing import Final
 
 from kernelgate.server.installed import package_version
 from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.counter_access import OPENED, counters_folder, how_to_install
 
 DRIVER_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
-WANTED: Final = "cupti-python>=13.3"
 
 
 class CounterAccess(Frozen):
@@ -32,18 +32,18 @@ class CounterAccess(Frozen):
         """What to do; empty where counters can be read."""
         if self.library == "absent":
             # torch asks for the CUPTI of its own CUDA by the number, so pip refuses both in one environment.
-            return f"profile works without them and tells less: pip install --target {self.folder} '{WANTED}'"
+            return f"profile works without them and tells less: {how_to_install(self.folder)}"
         if self.administrators_only:
             return (
                 "profile works without them and tells less: load NVIDIA's module with "
-                "NVreg_RestrictProfilingToAdminUsers=0 (a file in /etc/modprobe.d, then a restart)"
+                f"{OPENED} (a file in /etc/modprobe.d, then a restart)"
             )
         return ""
 
 
 def read_access(data_dir: Path, parameters: Path = DRIVER_PARAMETERS) -> CounterAccess:
     """Look for the library and at the driver's parameters; opens no device."""
-    folder = data_dir / "counters"
+    folder = counters_folder(data_dir)
     here = package_version("cupti-python")
     found = sorted(path.name for path in folder.glob("cupti_python-*.dist-info"))
     apart = found[-1].removeprefix("cupti_python-").removesuffix(".dist-info") if found else "absent"

@@ -155,7 +155,7 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
             profile=facts.profile,
             ceilings=facts.ceilings,
             device=facts.counted.device,
-            counters=facts.counted.counters,
+            counters=counters,
             inspected=facts.inspection.kernels,
             kernels=plan.kernels,
             tensor_cores_serve=facts.counted.tensor_cores_serve,

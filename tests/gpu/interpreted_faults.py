@@ -3,31 +3,22 @@
 Triton reads TRITON_INTERPRET when it is imported, and its functions need a file: hence a process of its own.
 """
 
-import importlib.util
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
 
 import gpu_path as gpu_path  # before the package
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
+
+from interpreted_candidate import loaded
 from one_fault import CASES, OneFault
 
 from kernelgate.tasks.source import with_overrides
 
 SHARE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.int32: 0.0}
 """Of a value, or of the mean of all: another order of sums stays far below, a wrong mask far above."""
-
-
-def loaded(name: str, text: str, folder: str) -> ModuleType:
-    path = Path(folder, f"{name}.py")
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def tried(case: OneFault, folder: str) -> None:

@@ -1,5 +1,6 @@
 """Faults in how kernels go through memory. Pure: evidence in, a finding or None out."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from kernelgate.tools.kit.evidence import Evidence, Inspected, Operator
@@ -180,7 +181,6 @@ def missed_fusion(evidence: Evidence) -> Finding | None:
     rows, count = large_rows(evidence), large_launches(evidence)
     if count < LARGE_LAUNCHES:
         return None
-    names = ", ".join(list(dict.fromkeys(short(op.name) for op in rows))[:2])
     if not memory_bound(evidence):
         return _epilogue(evidence)
     moved = dram_times_needed(evidence)
@@ -189,12 +189,18 @@ def missed_fusion(evidence: Evidence) -> Finding | None:
     saying = f", {moved:.1f}x the bytes that the task needs" if moved is not None and moved >= MOVED else ""
     return finding(
         "missed_fusion",
-        f"{count:.0f} kernels a call each pass over memory{saying} ({names}): {evidence.profile.call_us:.0f} µs where "
-        f"{_mb(evidence)} need {evidence.profile.call_us / headroom(evidence):.0f}",
+        f"{count:.0f} kernels a call each pass over memory{saying} ({_names(rows)}): "
+        f"{evidence.profile.call_us:.0f} µs where {_mb(evidence)} need "
+        f"{evidence.profile.call_us / headroom(evidence):.0f}",
         min(headroom(evidence), evidence.profile.call_us / max(longest_us, 1e-3)),
         "fuse them into one Triton kernel: load each input once, keep intermediate values in registers, store the "
         "result once",
     )
+
+
+def _names(rows: Sequence[Operator]) -> str:
+    """Two of them."""
+    return ", ".join(list(dict.fromkeys(short(op.name) for op in rows))[:2])
 
 
 def _epilogue(evidence: Evidence) -> Finding | None:
@@ -207,10 +213,9 @@ def _epilogue(evidence: Evidence) -> Finding | None:
     part = sum(share(evidence, op) for op in passes)
     if not products or part < EPILOGUE_SHARE:
         return None
-    names = ", ".join(list(dict.fromkeys(short(op.name) for op in passes))[:2])
     return finding(
         "missed_fusion",
-        f"{part:.0%} of the time goes into passes over memory beside the products: {names}",
+        f"{part:.0%} of the time goes into passes over memory beside the products: {_names(passes)}",
         min(headroom(evidence), gain(part, 10.0)),
         f"do them in the epilogue of {short(products[0].name)}: a Triton tl.dot kernel that applies them to its "
         "accumulator before tl.store",

@@ -56,7 +56,6 @@ class Channel:
         hear: Called with each frame.
         end: Called once with the reason when the stream ends or breaks; empty for a plain end.
         data: Bytes that were read from the stream before.
-        heard_bytes: Of a frame that is heard, at most.
         descriptors: Where to put descriptors that come along, in the order of their frames; None: they are refused.
     """
 
@@ -67,11 +66,10 @@ class Channel:
         end: Callable[[str], None],
         data: bytes = b"",
         descriptors: deque[int] | None = None,
-        heard_bytes: int = FRAME_LIMIT_BYTES,
     ) -> None:
         sock.settimeout(0)
         self._sock, self._hear, self._end = sock, hear, end
-        self._buffer = FrameBuffer(data, heard_bytes)
+        self._buffer = FrameBuffer(data)
         self._descriptors = descriptors
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._open = True
@@ -91,12 +89,10 @@ class Channel:
         """Wait until all queued frames are with the kernel, or the stream has ended."""
         await self._idle.wait()
 
-    def send(self, message: Message, descriptors: Sequence[int] = (), limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Queue a frame; descriptors are duplicated, so the caller may close its own. Raises ValueError if too long."""
         if self._open:
-            self._unsent.append(
-                (frames.encode(message, limit_bytes), [os.dup(descriptor) for descriptor in descriptors])
-            )
+            self._unsent.append((frames.encode(message), [os.dup(descriptor) for descriptor in descriptors]))
             self._write()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from kernelgate.tasks.model import Frozen
+from kernelgate.tools.kit.counter_access import ADMINISTRATORS_ONLY, how_to_install
 from kernelgate.tools.kit.evidence import Counter, Counters
 
 PROGRAM: Final = Path(__file__).with_name("counting.py").read_text(encoding="utf-8")
@@ -27,8 +28,8 @@ COUNTERS_FOLDER: Final = "KERNELGATE_COUNTERS"
 """Variable of the referee: where cupti-python lies, if not in this environment."""
 LINE_BYTES: Final = 1 << 16
 WITHOUT: Final = {
-    "missing": "no counters were read: {problem}; `pip install --target {folder} 'cupti-python>=13.3'` adds them",
-    "permission": "no counters were read: {problem}; its option NVreg_RestrictProfilingToAdminUsers=0 opens them",
+    "missing": "no counters were read: {problem}; `{command}` adds them",
+    "permission": f"no counters were read: {ADMINISTRATORS_ONLY}",
     "failed": "no counters were read: {problem}",
 }
 
@@ -171,7 +172,7 @@ class Counting:
         return reply
 
     def _ended(self, why: str, kind: str = "failed") -> _Reply:
-        self.problem = WITHOUT[kind].format(problem=why, folder=self._folder)
+        self.problem = WITHOUT[kind].format(problem=why, command=how_to_install(self._folder))
         self._hopeless = kind != "failed"
         self.close()
         return _Reply()

@@ -46,14 +46,9 @@ def encode(message: dict[str, JsonValue], limit_bytes: int = FRAME_LIMIT_BYTES) 
     return _LENGTH.pack(len(body)) + body
 
 
-def send(
-    sock: socket.socket,
-    message: dict[str, JsonValue],
-    descriptors: Sequence[int] = (),
-    limit_bytes: int = FRAME_LIMIT_BYTES,
-) -> None:
+def send(sock: socket.socket, message: dict[str, JsonValue], descriptors: Sequence[int] = ()) -> None:
     """Send one frame; descriptors travel with its first byte. Raises OSError when the other side is gone."""
-    data = encode(message, limit_bytes)
+    data = encode(message)
     if not descriptors:
         sock.sendall(data)
         return

@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from kernelgate.tasks.model import ENTRY_FILE
+from kernelgate.tools.kit.counter_access import ADMINISTRATORS_ONLY
 from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.nsight_tables import hot_of, kernels_of
 from kernelgate.tools.worker.sizing import byte_size
@@ -146,10 +147,7 @@ def why_not(status: int | None, said: str) -> str:
     if status is None:
         return "ncu was stopped: it took too long, or said too much"
     if "ERR_NVGPUCTRPERM" in said:
-        return (
-            "the driver lets only administrators read counters; "
-            "its option NVreg_RestrictProfilingToAdminUsers=0 opens them"
-        )
+        return ADMINISTRATORS_ONLY
     if "another" in said.lower() and "profil" in said.lower():
         return "another profiler is attached to the device: stop it and ask again"
     if "No kernels were profiled" in said:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from kernelgate.tools.kit.counter_access import counters_folder
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import confine, landlock
 from kernelgate.tools.worker.confine import CPU_ADDRESS_SPACE_BYTES, PIDS_LIMIT, Host, Limits, Walls
@@ -62,7 +63,7 @@ class Roles:
     def referee(self, scratch: Path, caches: Caches) -> Walls:
         """Writes its scratch and its own caches."""
         own = [caches.triton, caches.inductor, caches.extensions]
-        counters = counters_folder(self.state_dir)
+        counters = counters_folder(self.state_dir.parent)
         read = [Grant(str(counters), landlock.READ)] if counters.is_dir() else []
         walls = self._walls(scratch, caches, own, read, Limits(oom_score_adj=_TRUSTED_OOM_SCORE), "run")
         return replace(walls, environment={**walls.environment, COUNTERS_FOLDER: str(counters)})
@@ -105,11 +106,6 @@ class Roles:
         else:
             own["CUDA_VISIBLE_DEVICES"] = self.device.uid  # by UUID: it is the only device that the child sees
         return {**passed, **own}
-
-
-def counters_folder(state_dir: Path) -> Path:
-    """Where cupti-python may lie apart from this environment, whose torch asks for another version of its library."""
-    return state_dir.parent / "counters"
 
 
 def architecture(target: str) -> str:

@@ -30,7 +30,7 @@ made_here = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,not-made-her
 # Tests of the lane that begins with the checks; all others are in the one beside it.
 CHECKED := tests/budget tests/house tests/tasks tests/tools tests/server/test_server_kills.py tests/server/test_stdio.py
 
-.PHONY: help demo test test-long test-gpu format snapshots check unit bench checks-first the-others not-made-here
+.PHONY: help demo test test-long test-gpu measure-gpu format snapshots check unit bench checks-first the-others not-made-here
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make test       install, then format, lint, types, contracts, tests, wheel'
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make test-gpu   the tests that need a CUDA device'
+	@echo 'make measure-gpu OUT=DIR   those, and all that is measured on a CUDA device (about half an hour)'
 	@echo 'make format     rewrite the code in the house style'
 	@echo 'make snapshots  rewrite tests/snapshots from the tools; review the diff'
 	@echo 'make bench      measure, and write docs/measurements'
@@ -72,6 +73,10 @@ test-long: $(TEST_STAMP)
 
 test-gpu: $(TEST_STAMP)
 	'$(BIN)/python' -m pytest -m gpu $(ARGS)
+
+measure-gpu: $(TEST_STAMP)
+	'$(BIN)/python' tests/gpu/whole_host.py '$(OUT)' $(ARGS)
+	'$(BIN)/python' tests/benchmarks/collect.py
 
 format: $(TEST_STAMP)
 	'$(BIN)/python' -m ruff format .

@@ -100,9 +100,10 @@ def list_processes() -> tuple[GpuProcess, ...]:
     """Who computes on the GPUs of `list_gpus` now; nobody without a driver, or where a GPU does not tell."""
     found: list[GpuProcess] = []
     gpus = list_gpus()
-    with _nvml() as nvml:
-        if nvml is None:
-            return ()
+    if not any(gpu.uuid for gpu in gpus):
+        return ()
+    nvml = _library()
+    with _started(nvml):
         for index, gpu in enumerate(gpus):
             with contextlib.suppress(nvml.NVMLError):  # one that is lost must not hide who is on the others
                 handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
@@ -155,15 +156,16 @@ def unusable(gpus: Sequence[tuple[int, Gpu]]) -> str:
 
 def _all_gpus() -> tuple[Gpu, ...]:
     """All of this host by PCI bus, whatever `CUDA_VISIBLE_DEVICES` says."""
-    with _nvml() as nvml:
-        if nvml is None:
-            return ()
-        try:
+    nvml = _library()
+    try:
+        with _started(nvml):
             count, driver = nvml.nvmlDeviceGetCount(), nvml.nvmlSystemGetDriverVersion()
-        except nvml.NVMLError as error:
-            return (Gpu(problem=SILENT.format(error=error)),)
-        build = torch_cuda() if count else None
-        return tuple(_gpu(nvml, index, driver, NO_CUDA if build == "" else "") for index in range(count))
+            build = torch_cuda() if count else None
+            return tuple(_gpu(nvml, index, driver, NO_CUDA if build == "" else "") for index in range(count))
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+        return ()
+    except nvml.NVMLError as error:
+        return (Gpu(problem=SILENT.format(error=error)),)
 
 
 def _gpu(nvml: Any, index: int, driver: str, problem_of_all: str) -> Gpu:
@@ -196,17 +198,17 @@ def _problem(nvml: Any, handle: Any, index: int) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def _nvml() -> Generator[Any]:
-    """NVML while it is needed, or None where there is no driver."""
+def _library() -> Any:
     import pynvml  # type: ignore[import-untyped]  # imported here: a server without a GPU never needs it
 
+    return pynvml
+
+
+@contextlib.contextmanager
+def _started(nvml: Any) -> Generator[None]:
+    """NVML while it is needed; raises its error where the driver is absent or does not answer."""
+    nvml.nvmlInit()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
+        yield
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()

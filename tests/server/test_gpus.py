@@ -29,6 +29,14 @@ class NVMLError(Exception):
     """As pynvml's."""
 
 
+class NoLibrary(NVMLError):
+    """As pynvml's."""
+
+
+class NoDriver(NVMLError):
+    """As pynvml's."""
+
+
 def nvml(
     monkeypatch: pytest.MonkeyPatch, *, mode: int = 0, mig: int | None = None, lost: int | None = None,
     built_for: str | None = "13.0", seen: str | None = None,
@@ -46,7 +54,8 @@ def nvml(
         return mig, mig
 
     fake: Any = SimpleNamespace(
-        NVMLError=NVMLError, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS=3, NVML_COMPUTEMODE_PROHIBITED=2,
+        NVMLError=NVMLError, NVMLError_LibraryNotFound=NoLibrary, NVMLError_DriverNotLoaded=NoDriver,
+        NVML_COMPUTEMODE_EXCLUSIVE_PROCESS=3, NVML_COMPUTEMODE_PROHIBITED=2,
         nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=handle_of,
         nvmlDeviceGetHandleByUUID=lambda uuid: handle_of(int(uuid[-1:] or -1)),
@@ -100,15 +109,18 @@ def test_the_run_of_a_lost_gpu_is_told_what_there_is(monkeypatch: pytest.MonkeyP
         device_of("GPU-00", threads=1, target="sm_80")
 
 
-def test_a_driver_that_does_not_even_count_is_told_as_one_gpu_with_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", ["nvmlInit", "nvmlDeviceGetCount"])
+def test_a_driver_that_does_not_even_count_is_told_as_one_gpu_with_a_problem(
+    monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
     def uncounted() -> int:
-        raise NVMLError("Unknown Error")
+        raise NVMLError("Driver/library version mismatch")
 
     nvml(monkeypatch)
-    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetCount", uncounted)
+    monkeypatch.setattr(sys.modules["pynvml"], asked, uncounted)
     assert device_of("", threads=1, target="sm_80").kind == "cpu"
     assert list_processes() == ()
-    with pytest.raises(NoSuchDevice, match="driver does not answer"):
+    with pytest.raises(NoSuchDevice, match=r"driver does not answer .*mismatch"):
         device_of("cuda", threads=1, target="sm_80")
 
 
@@ -208,10 +220,14 @@ def test_who_computes_on_each_gpu_is_listed_and_one_that_does_not_tell_hides_nob
     assert {one.index for one in list_processes()} == {0}, "the number that CUDA and `list_gpus` give it"
 
 
-def test_without_a_driver_nobody_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("absent", [NoLibrary, NoDriver])
+def test_without_a_driver_there_is_no_gpu_and_nobody_computes_on_one(
+    monkeypatch: pytest.MonkeyPatch, absent: type[NVMLError]
+) -> None:
     def no_driver() -> None:
-        raise NVMLError("Driver Not Loaded")
+        raise absent
 
     nvml(monkeypatch)
     monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", no_driver)
+    assert list_gpus() == ()
     assert list_processes() == ()

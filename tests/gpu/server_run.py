@@ -4,6 +4,7 @@
 down and the next goes on.
 """
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -114,6 +115,33 @@ class ModelNew(torch.nn.Module):
         y = torch.addcmul(self.shift, x, self.scale)
         return torch.nn.functional.gelu(y, approximate="tanh").mul_(2)  # {number}
 """
+WEIGHTS = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(1 << 20, 5900))
+
+    def forward(self, x):
+        return x * self.weight[:4096]
+
+
+def get_inputs():
+    return [torch.rand(4096, 5900)]
+
+
+def get_init_inputs():
+    return []
+"""
+CLAMP = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x.clamp(min=0)
+"""
+MEMORY_USED = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0")
 SMALL_RELU = RELU.replace("4096, 393216", "4096, 8192")
 
 
@@ -251,6 +279,25 @@ async def bad_input(folder: Path) -> dict[str, Any]:
     return found
 
 
+async def crowded(folder: Path) -> dict[str, Any]:
+    """A task of one server leaves too little memory for a task of another, which needs nearly all of the card."""
+    for name, source in (("weights", WEIGHTS), ("wide", RELU.replace("4096, 393216", "4096, 1310720"))):
+        (folder / name / "tasks").mkdir(parents=True)
+        (folder / name / "tasks" / f"{name}.py").write_text(source)
+    found: dict[str, Any] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        for name, candidate in (("weights", WEIGHTS.replace("class Model", "class ModelNew")), ("wide", CLAMP)):
+            command = server(folder / name, "--tasks", str(folder / name / "tasks"))
+            client = await stack.enter_async_context(Client(command))
+            began_s = time.perf_counter()
+            run_id = await run_of(client, name)
+            found[name] = {"start_s": time.perf_counter() - began_s}
+            found[name] |= await climb(client, run_id, candidate, "check_correctness")
+            used = await anyio.run_process(MEMORY_USED)
+            found[name]["memory_used_mib"] = int(used.stdout.split()[0])
+    return found
+
+
 async def over_ten(folder: Path) -> dict[str, Any]:
     """Honest algebra, over ten times faster than a reference that multiplies by a diagonal matrix: checked harder."""
     (folder / "tasks").mkdir()
@@ -295,6 +342,7 @@ STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Any]]]] = {
     "foreign": foreign,
     "two_servers": two_servers,
     "bad_input": bad_input,
+    "crowded": crowded,
     "over_ten": over_ten,
     "other_baselines": other_baselines,
     "two_cards": two_cards,

@@ -70,7 +70,8 @@ def referee_serve(control: socket.socket) -> None:
                 send_answer(control, {"op": "failed", "request_id": request_id, "error": "the task is unready"})
                 continue
             house += 1
-            frames.send(control, {"op": "ready", "request_id": request_id})
+            crowded = bool(request["plan"].get("lacks_room"))
+            frames.send(control, {"op": "ready", "request_id": request_id, "crowded": crowded})
         elif message["op"] == "call":
             if request["plan"].get("crowd"):
                 _leave_a_child()

@@ -12,9 +12,10 @@ import pytest
 import torch
 from harness import heard
 
-from kernelgate.tools.worker import frames, referee
+from kernelgate.tools.worker import frames, referee, reference
 from kernelgate.tools.worker.cuda_driver import CudaFailure
 from kernelgate.tools.worker.referee import Referee
+from kernelgate.tools.worker.reference import TaskError
 
 
 @pytest.fixture
@@ -79,3 +80,15 @@ def test_a_host_without_what_cuda_needs_is_a_sentence_and_only_what_broke_leaves
     referee.serve(near)
     assert heard(far) == {"op": "failed", "error": said, "request_id": 1}
     assert ("Traceback" in capsys.readouterr().err) is is_traced
+
+
+def test_memory_that_a_reference_lacks_is_told_without_advice_on_torchs_settings() -> None:
+    raised = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 1024.00 GiB. GPU 0 has 139 GiB. Try setting X=1."
+    )
+    with pytest.raises(TaskError) as told, reference._as_task_error("w", "forward"):
+        raise raised
+    assert (
+        str(told.value)
+        == "workload w, forward raised OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 GiB"
+    )

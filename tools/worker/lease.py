@@ -36,6 +36,8 @@ class LeaseNote(Frozen):
     holder: Process | None = None
     residents: Annotated[tuple[Process, ...], BeforeValidator(as_tuple)] = ()
     """Referees that keep memory on the device between calls."""
+    room_asked: int = 0
+    """How often a server has asked the others of this device for its memory."""
 
 
 class Lease:
@@ -48,6 +50,7 @@ class Lease:
         self._folder = folder
         self.path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', device_uid)}.lease"
         self._descriptor = -1
+        self._listed: set[Process] = set()
 
     @property
     def held(self) -> bool:
@@ -65,21 +68,32 @@ class Lease:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
-        self._write(LeaseNote(holder=this_process(os.getpid()), residents=self._residents()))
+        self._note(holder=this_process(os.getpid()))
         return True
 
     def list_resident(self, pid: int) -> None:
         """Note a referee that keeps memory on the device; only while the lease is held."""
         resident = this_process(pid)
-        others = [known for known in self._residents() if known != resident]
-        self._write(LeaseNote(holder=this_process(os.getpid()), residents=(*others, resident)))
+        self._listed.add(resident)
+        others = [known for known in self._held_note().residents if known != resident]
+        self._note(residents=(*others, resident))
+
+    def others(self) -> tuple[Process, ...]:
+        """Who keeps memory on the device and was not listed by this object; only while the lease is held."""
+        return tuple(known for known in self._held_note().residents if known not in self._listed)
+
+    def ask_for_room(self) -> int:
+        """Note that the others' memory is needed, and return how often that was noted; only while the lease is held."""
+        asked = self._held_note().room_asked + 1
+        self._note(room_asked=asked)
+        return asked
 
     def release(self) -> None:
         """Give the lease back, explicitly: a stray copy of the descriptor must not keep it. Again does nothing."""
         if not self.held:
             return
         try:
-            self._write(LeaseNote(residents=self._residents()))
+            self._note(holder=None)
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
@@ -96,13 +110,13 @@ class Lease:
         finally:
             os.close(descriptor)
 
-    def _residents(self) -> tuple[Process, ...]:
-        """Processes of any server that keep memory on the device and are alive; only while the lease is held."""
-        known = _parse(os.pread(self._descriptor, _NOTE_LIMIT_BYTES, 0)).residents
-        return tuple(process for process in known if process.alive)
+    def _held_note(self) -> LeaseNote:
+        """The note, of its residents those that are alive; only while the lease is held."""
+        note = _parse(os.pread(self._descriptor, _NOTE_LIMIT_BYTES, 0))
+        return note.model_copy(update={"residents": tuple(process for process in note.residents if process.alive)})
 
-    def _write(self, note: LeaseNote) -> None:
-        data = note.model_dump_json().encode()
+    def _note(self, **changed: object) -> None:
+        data = self._held_note().model_copy(update=changed).model_dump_json().encode()
         os.pwrite(self._descriptor, data, 0)
         os.ftruncate(self._descriptor, len(data))
 

@@ -76,6 +76,16 @@ def available_bytes(device: str = "cpu") -> int:
     return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * USABLE_SHARE)
 
 
+def what_was_lacking(error: torch.OutOfMemoryError) -> str:
+    """How much it wanted; behind that torch tells of its own settings, which nobody can change here."""
+    return ". ".join(str(error).split(". ", 2)[:2])
+
+
+def whole_bytes(device: str) -> int:
+    """What could be used of a GPU's memory if nobody else had any."""
+    return int(torch.cuda.mem_get_info(device)[1] * CUDA_USABLE_SHARE)
+
+
 @contextlib.contextmanager
 def bounded(more_bytes: int) -> Generator[None, None, None]:
     """Let this process map so much more and no further: an allocation then fails where the kernel would have killed.

@@ -29,7 +29,7 @@ from kernelgate.tools.worker.cuda_lending import CudaLender
 from kernelgate.tools.worker.cuda_timing import CudaTimer
 from kernelgate.tools.worker.heap import give_freed_memory_back
 from kernelgate.tools.worker.lending import MemfdLender
-from kernelgate.tools.worker.memory import DoesNotFit
+from kernelgate.tools.worker.memory import DoesNotFit, what_was_lacking
 from kernelgate.tools.worker.placement import leave_place
 from kernelgate.tools.worker.reference import TaskError
 from kernelgate.tools.worker.sealed import Sealed, send_answer
@@ -127,7 +127,7 @@ class Referee:
             request = WorkerRequest.model_validate_json(json.dumps(sealed.read()))
         if op == "ready":
             self._hold(request.task, request.device)
-            return {"op": "ready"}
+            return {"op": "ready", "crowded": self._crowded()}
         conversation = Conversation(socket.socket(fileno=descriptors.pop())) if descriptors else None
         return self._call(request, conversation)
 
@@ -148,6 +148,11 @@ class Referee:
             self._house = House(reference.hold(task, torch_device(device), device.kind))
         except (TaskError, DoesNotFit) as error:
             self._failure = error
+
+    def _crowded(self) -> bool:
+        """Whether the task lacks memory that others have on this GPU, maybe referees of other servers."""
+        held = self._house.held.values() if self._gpu is not None and self._house is not None else ()
+        return any(workload.crowded_out() for workload in held)
 
     def _start_gpu(self) -> None:
         if self._gpu is None:
@@ -259,5 +264,5 @@ def _sentence(error: Exception) -> str:
     known = isinstance(error, TaskError | DoesNotFit | CudaFailure | DeviceMemoryFull)
     text = str(error) if known else f"The referee failed: {type(error).__name__}: {error}"
     if isinstance(error, torch.OutOfMemoryError):
-        text = f"The device has not enough free memory for this call: {str(error).partition('. ')[0]}."
+        text = f"The device has not enough free memory for this call: {what_was_lacking(error)}."
     return text.encode("utf-8", "replace").decode()[:MAX_ERROR_CHARS]

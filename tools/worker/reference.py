@@ -80,6 +80,11 @@ class HeldWorkload:
         """Whether a call with so many pool entries would fit beside all that is in memory now."""
         return all(needed <= allowed for needed, allowed in self._needed_and_allowed(times))
 
+    def crowded_out(self, times: int = 1) -> bool:
+        """Whether a call would fit this GPU if nobody else had memory on it, and does not as it is."""
+        whole = memory.whole_bytes(self.device)
+        return any(allowed < needed <= whole for needed, allowed in self._needed_and_allowed(times))
+
     def _needed_and_allowed(self, times: int) -> list[tuple[int, int]]:
         """Bytes of a call with so many pool entries, by each limit that holds on the device."""
         lent = (self.sizes.inputs_bytes * times, self.sizes.outputs_bytes * times, self.sizes.weights_bytes)
@@ -390,4 +395,5 @@ def _as_task_error(workload: str, where: str) -> Generator[None, None, None]:
     except GeneratorExit:
         raise
     except BaseException as error:  # a reference may raise what it likes, SystemExit too
-        raise TaskError(f"workload {workload}, {where} raised {type(error).__name__}: {error}") from error
+        said = memory.what_was_lacking(error) if isinstance(error, torch.OutOfMemoryError) else error
+        raise TaskError(f"workload {workload}, {where} raised {type(error).__name__}: {said}") from error

@@ -28,6 +28,7 @@ from kernelgate.tools.worker.lease import LEASE_FOLDER, Lease
 from kernelgate.tools.worker.nursery import MustReplace, Nursery
 from kernelgate.tools.worker.parts import Parts, Versions
 from kernelgate.tools.worker.plans import CannotFork
+from kernelgate.tools.worker.room import Room
 from kernelgate.tools.worker.sealed import Envelope, Sealed
 from kernelgate.tools.worker.spares import Spares
 from kernelgate.tools.worker.survey import Survey
@@ -92,6 +93,7 @@ class Supervisor:
         self._turn = asyncio.Lock()
         ahead = parts.warms_up(settings.device)
         self._spares = Spares(self._nursery, self._lease, self._turn, self._later, wanted=ahead)
+        self._room = Room(self._lease, self._give_memory_back)
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._calls: dict[int, Call] = {}
         self._carried: list[tuple[Envelope, Sealed]] = []
@@ -117,6 +119,7 @@ class Supervisor:
             )
             self._server.send(hello.model_dump(mode="json"))
         await self._nursery.scratches.remove_orphans()
+        self._later(self._room.watch(self._turn))
         await self._closed.wait()
         await self._close()
 
@@ -250,6 +253,7 @@ class Supervisor:
                 if not told:
                     told = True
                     self._tell_waiting(call)
+                await self._room.give_if_asked()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(call.cancelled.wait(), _LEASE_POLL_S)
                 if call.cancelled.is_set():
@@ -321,7 +325,13 @@ class Supervisor:
         if ready.message.get("op") != "ready":
             call.take(ready)
             raise ConductorLost("The referee could not be made ready:")
+        if ready.message.get("crowded"):
+            await self._room.ask()
         return referee
+
+    async def _give_memory_back(self) -> None:
+        await self._spares.end()
+        await self._end_referee()
 
     async def _end_referee(self, call: Call | None = None) -> None:
         """What it had printed goes with the reply to the call, unread here: it has seen hidden workloads."""
@@ -355,8 +365,7 @@ class Supervisor:
 
     async def _make_way(self) -> None:
         """Replace this process by a fresh one that goes on with what is unanswered."""
-        await self._spares.end()
-        await self._end_referee()
+        await self._give_memory_back()
         await self._server.sent()
         if not self._closed.is_set():
             envelopes = [envelope for envelope, _ in self._carried]

@@ -27,10 +27,11 @@ from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
-NSIGHT_S: Final = 40.0
+NSIGHT_S: Final = 25.0
 """Nsight Compute replays each kernel of a call about twenty times: 8 to 12 s on an H200."""
-FULL_HOLD_S: Final = 20.0
-"""Held for a profile of full depth, whose cost is not learned from that of the others."""
+FULL_HOLD_S: Final = NSIGHT_S + 5.0
+"""Held for a profile of full depth, whose cost is not learned from that of the others. Less than the limit of ncu and
+what comes before it would have a hanging one cut by the hold, begun again and paid twice."""
 CALLS: Final = 20
 SHOWN_OPERATORS: Final = 8
 SHOWN_KERNELS: Final = 3

@@ -7,7 +7,7 @@ from kernelgate.tools.kit.evidence import Operator, OperatorProfile
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
 from kernelgate.tools.kit.kernel_names import plain_name
 from kernelgate.tools.kit.wire import ChildExit
-from kernelgate.tools.profile import ProfileFacts, ProfilePlan, ProfileReport, judge
+from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFacts, ProfilePlan, ProfileReport, judge
 
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 
@@ -133,3 +133,7 @@ def test_a_pass_that_occurs_often_is_named_once() -> None:
     twice = ("void k<at::native::exp_kernel_cuda(int)>", 1, 900)
     report = profiled(3200, twice, twice, ("aten::sum", 1, 600), ("aten::div", 1, 800))
     assert report.findings[0].evidence.count("exp_kernel_cuda") == 1
+
+
+def test_an_ncu_that_hangs_ends_within_what_is_held_so_that_it_is_paid_once() -> None:
+    assert NSIGHT_S + 3 < FULL_HOLD_S < LIMIT_S

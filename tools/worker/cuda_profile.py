@@ -61,16 +61,29 @@ def profile_calls(
 ) -> protocol.Profiled:
     """Time by kernel over some calls, and the time of a call without the profiler, µs.
 
-    Where the profiler cannot work here, the answer has no kernels and a note that says why.
+    Where the profiler cannot work here, the answer has no kernels and a note that says why. What `forward` raises under
+    it is raised again: that is the candidate's, though it went well without.
     """
     times = timer.time_block(forward, pool, order, before, dropped, FIRST_ENQUEUE_US * len(order))
     call_us = median(times.samples_ns) / 1e3
     steady = steady_calls(forward, pool, order, before)
+    raised: list[Exception] = []
+
+    def all_calls() -> None:
+        try:
+            for index in order:
+                positional, named = pool[index]
+                forward(*positional, **named)
+        except Exception as error:  # noqa: BLE001  whatever it is, the profiler is ended first
+            raised.append(error)
+
     try:
-        seen = _traced(forward, pool, order)
+        seen = _traced(all_calls)
     except Exception as error:  # noqa: BLE001  whatever it is, the calls themselves went well above
         note = f"The profiler could not run here: {type(error).__name__}: {error}"
         return protocol.Profiled(call_us=call_us, operators=(), note=note[: protocol.MAX_ERROR_CHARS])
+    if raised:
+        raise raised[0]
     rows = seen.operators()
     return protocol.Profiled(
         call_us=call_us,
@@ -125,13 +138,11 @@ class Timeline:
         return total
 
 
-def _traced(forward: Callable[..., Any], pool: Mapping[int, Arguments], order: Sequence[int]) -> Timeline:
+def _traced(all_calls: Callable[[], None]) -> Timeline:
     # Not torch.profiler, which imports the compiler; this is what it stands on.
     profiler: Any = torch.autograd.profiler.profile(use_cpu=True, use_device="cuda", use_kineto=True)
     with profiler, torch.no_grad():
-        for index in order:
-            positional, named = pool[index]
-            forward(*positional, **named)
+        all_calls()
         torch.cuda.synchronize()
     if len(profiler.kineto_results.events()) > MOST_EVENTS:
         return summed_up(profiler)

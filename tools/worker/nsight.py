@@ -33,8 +33,9 @@ SECTIONS: Final = (
 )  # fmt: skip
 LAUNCHES: Final = 20
 """Most launches of a call that are replayed: a call of thousands would take an hour."""
-SAVED_BYTES: Final = 2 << 30
-"""Most of weights and inputs: they go through a file, to a process that holds them beside ours."""
+SAVED_BYTES: Final = 768 << 20
+"""Most of weights and inputs: they go through a file, to a process that holds them beside ours. The scratch, of 1 GiB,
+has room for the report yet."""
 READ_BYTES: Final = 64 << 20
 """Most of a report that is read at all, and of a table that is made of it."""
 TABLE_S: Final = 15.0

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kernelgate.budget.model import CandidateId, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
-from kernelgate.tools.kit import failures
+from kernelgate.tools.kit import failures, waits
 from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.diagnosis import advice, diagnose
@@ -23,6 +23,7 @@ from kernelgate.tools.kit.evidence import (
 from kernelgate.tools.kit.facts import Ceilings, Fault, Kernel, WorkloadFacts
 from kernelgate.tools.kit.findings import BoundClass, Finding
 from kernelgate.tools.kit.kernel_names import plain_name
+from kernelgate.tools.kit.readings import cleaned
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
 from kernelgate.tools.kit.wire import ChildExit
 
@@ -49,7 +50,7 @@ class ProfileArgs(Frozen):
     """From `compile`; must have passed quick_time."""
     depth: Depth = "counters"
     """`counters`: timeline, and the device's counters where the host lets them be read; about a device second. `full`:
-    Nsight Compute besides, on one call, with stall reasons and the instructions where warps wait; about ten."""
+    Nsight Compute besides, on one call, with stall reasons and the lines where warps wait; about ten."""
     fresh: bool = False
     """Profile again (charged) instead of answering from the book."""
     wait_s: WaitSeconds = 40.0
@@ -162,9 +163,10 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
             tensor_cores_serve=facts.counted.tensor_cores_serve,
         )
     )
+    waiting = waits.told(facts.inspection.kernels)
     return ProfileReport(
         verdict=Verdict.diagnosed if diagnosis.findings else Verdict.no_finding,
-        summary=IDLE if facts.on_gpu and not rows else advice(diagnosis),
+        summary=IDLE if facts.on_gpu and not rows else "; ".join(filter(None, (advice(diagnosis), waiting))),
         workload=facts.workload.name,
         bound_class=diagnosis.bound_class,
         call_us=facts.profile.call_us,
@@ -175,7 +177,7 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         operators=rows[:SHOWN_OPERATORS],
         launches=sum(row.calls for row in rows) / max(1, facts.profile.calls) if facts.on_gpu else 0.0,
         counters={} if counters is None else {name: round(value, 4) for name, value in counters.values.items()},
-        kernels=facts.inspection.kernels[:SHOWN_KERNELS],
+        kernels=cleaned(facts.inspection).kernels[:SHOWN_KERNELS],
         missing="; ".join(filter(None, (facts.counted.missing, facts.inspection.note))),
     )
 

@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgate.budget.model import Verdict
-from kernelgate.tools.kit.evidence import Operator, OperatorProfile
+from kernelgate.tools.kit.evidence import HotLine, Inspected, Inspection, Operator, OperatorProfile, Stall
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
 from kernelgate.tools.kit.kernel_names import plain_name
+from kernelgate.tools.kit.waits import WORDS, told
 from kernelgate.tools.kit.wire import ChildExit
 from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFacts, ProfilePlan, ProfileReport, judge
 
@@ -137,3 +138,50 @@ def test_a_pass_that_occurs_often_is_named_once() -> None:
 
 def test_an_ncu_that_hangs_ends_within_what_is_held_so_that_it_is_paid_once() -> None:
     assert NSIGHT_S + 3 < FULL_HOLD_S < LIMIT_S
+
+
+def launch(us: float, stalls: dict[str, float], *hot: str, name: str = "rows") -> Inspected:
+    return Inspected(
+        name=name, us=us, blocks=8, threads=128, registers=32, values={},
+        stalls=tuple(Stall(reason=reason, share=share) for reason, share in stalls.items()),
+        hot=tuple(HotLine(place=place, share=0.8) for place in hot),
+    )  # fmt: skip
+
+
+def test_what_warps_of_the_longest_launch_wait_for_is_told_in_words_with_the_hottest_line() -> None:
+    longest = launch(9.0, {"long_scoreboard": 0.62, "barrier": 0.2, "wait": 0.04}, "candidate.py:17 x = tl.load(x_ptr)")
+    assert told([launch(1.0, {"membar": 1.0}), longest]) == (
+        "a warp of rows waits for data from global or local memory (62%), other warps at a barrier (20%), "
+        "most at candidate.py:17 x = tl.load(x_ptr) (80%)"
+    )
+
+
+@pytest.mark.parametrize("inspected", [[], [launch(1.0, {})], [launch(1.0, {"barrier": 0.05}, "BAR.SYNC")]])
+def test_where_ncu_tells_no_reason_that_matters_nothing_is_said(inspected: list[Inspected]) -> None:
+    assert told(inspected) == ""
+
+
+def test_a_reason_of_a_newer_ncu_is_told_by_its_name() -> None:
+    assert "waits for warp_spanning (90%)" in told([launch(1.0, {"warp_spanning": 0.9})])
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.floats(allow_nan=False, allow_infinity=False))
+def test_whatever_a_candidate_calls_its_lines_the_sentence_is_printable_and_short(
+    name: str, place: str, share: float
+) -> None:
+    said = told([launch(1.0, {"barrier": 0.5, name: share}, place, name=name)])
+    assert (said.isprintable(), len(said) < 400) == (True, True)
+
+
+def test_each_reason_is_worded_once() -> None:
+    assert len(set(WORDS.values())) == len(WORDS)
+
+
+def test_at_full_depth_the_summary_says_what_warps_wait_for() -> None:
+    facts = ProfileFacts(
+        workload=WorkloadFacts(name="w", held_out=False, bytes_in=8, bytes_out=8, flops=0), ceilings=CEILINGS,
+        profile=OperatorProfile(workload="w", calls=1, call_us=9.0, operators=()), on_gpu=False,
+        inspection=Inspection(kernels=(launch(9.0, {"barrier": 0.5}),)),
+    )  # fmt: skip
+    report = judge(facts, ChildExit(kind="finished"), ProfilePlan(depth="full"))
+    assert report.summary.endswith("a warp of rows waits for other warps at a barrier (50%)")

@@ -25,6 +25,7 @@ from kernelgate.tools.kit.findings import BoundClass, Finding
 from kernelgate.tools.kit.kernel_names import plain_name
 from kernelgate.tools.kit.readings import cleaned
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
+from kernelgate.tools.kit.timing_report import Reached, reached
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
@@ -92,6 +93,8 @@ class ProfileReport(RungReport):
     """Least time at the measured ceilings."""
     headroom: float | None = None
     """call_us / bound_us."""
+    reached: Reached | None = None
+    """Bandwidth and rate of operations against the ceilings that the bound is made of."""
     own_kernel_share: float | None = None
     """Of the device time of the kernels seen: what kernels of the candidate's own source took. None on the CPU."""
     findings: Annotated[tuple[Finding, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=2)
@@ -172,6 +175,7 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         call_us=facts.profile.call_us,
         bound_us=diagnosis.bound_us,
         headroom=diagnosis.headroom if diagnosis.bound_us > 0 else None,
+        reached=_rounded(reached(facts.workload, facts.ceilings, facts.profile.call_us)),
         own_kernel_share=own_share(rows, plan.own_kernels) if facts.on_gpu else None,
         findings=diagnosis.findings,
         operators=rows[:SHOWN_OPERATORS],
@@ -180,6 +184,11 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         kernels=cleaned(facts.inspection).kernels[:SHOWN_KERNELS],
         missing="; ".join(filter(None, (facts.counted.missing, facts.inspection.note))),
     )
+
+
+def _rounded(rates: Reached) -> Reached:
+    """Four digits: more say nothing, and are read."""
+    return Reached(**{name: float(f"{value:.4g}") for name, value in rates})
 
 
 def own_share(kernels: Sequence[Operator], own: Sequence[str]) -> float:

@@ -31,18 +31,60 @@ def test_several_large_passes_over_memory_are_found_first_with_their_headroom() 
     assert report.verdict is Verdict.diagnosed
     assert report.bound_class == "memory"
     assert report.findings[0].kind == "many_passes"
-    assert report.findings[0].headroom == 4.0
+    assert report.findings[0].headroom == pytest.approx(3200 / 900), "the longest pass stays"
+    assert "3200 µs where 8 MB need 800" in report.findings[0].evidence
 
 
 def test_many_tiny_operators_are_overhead() -> None:
     report = profiled(4000, ("aten::add", 500, 1500), ("aten::mul", 500, 1500))
-    assert report.findings[0].kind == "overhead"
+    assert [finding.kind for finding in report.findings] == ["overhead"]
+    assert report.findings[0].headroom == 5.0, "a gain beyond the roofline is none"
 
 
 def test_one_operator_that_takes_most_of_the_time_is_named() -> None:
     report = profiled(4000, ("aten::copy_", 1, 3600), ("aten::add", 1, 100))
     assert report.findings[0].kind == "one_operator"
     assert "aten::copy_" in report.findings[0].change
+
+
+def test_an_operator_that_takes_most_of_a_call_is_told_with_the_bandwidth_that_it_reaches() -> None:
+    (found,) = profiled(4000, ("aten::_softmax", 1, 3960)).findings
+    assert found.evidence == "aten::_softmax takes 99% of 4000 µs a call, which does 2 of the 10 GB/s of a copy"
+
+
+def test_a_product_that_takes_most_of_a_call_is_told_with_its_rate_of_operations() -> None:
+    (found,) = profiled(160_000, ("aten::mm", 1, 150_000), flops=4_000_000_000).findings
+    assert found.evidence == "aten::mm takes 94% of 160000 µs a call, which does 25 of 50 GFLOP/s"
+
+
+def test_a_product_at_the_rate_of_the_ceiling_is_no_fault() -> None:
+    report = profiled(160_000, ("aten::addmm", 1, 85_000), ("aten::gelu", 1, 75_000), flops=4_000_000_000)
+    assert (report.findings, report.summary) == (
+        (), "no single fault stands out: a call takes 2.0x its bound of 80000 µs"
+    )  # fmt: skip
+
+
+def test_several_passes_beside_a_product_are_told_with_what_one_pass_would_leave() -> None:
+    rows = (("aten::tanh", 1, 50_000), ("aten::mul", 2, 40_000), ("aten::addmm", 1, 90_000))
+    (found,) = profiled(180_000, *rows, flops=4_000_000_000).findings
+    assert (found.kind, round(found.headroom, 3)) == ("missed_fusion", 1.286)
+    assert "50% of 180000 µs a call goes into 3 passes over memory beside the products (aten::tanh" in found.evidence
+
+
+def test_an_operator_that_runs_twice_a_call_is_told_so() -> None:
+    (found,) = profiled(160_000, ("aten::mm", 2, 150_000), flops=4_000_000_000).findings
+    assert found.evidence.startswith("aten::mm, run 2x, takes 94% of 160000 µs a call")
+
+
+def test_a_dominant_copy_comes_before_the_passes_that_it_is_one_of() -> None:
+    report = profiled(4000, ("aten::copy_", 1, 2000), ("aten::exp", 1, 900), ("aten::div", 1, 900))
+    assert [(one.kind, "aten::copy_" in one.evidence) for one in report.findings] == [("one_operator", True)]
+
+
+def test_what_a_call_reaches_stands_beside_the_measured_ceilings() -> None:
+    reached = profiled(3200, ("aten::exp", 1, 3000), flops=6_400_000).reached
+    assert reached is not None
+    assert reached.model_dump() == {"gb_s": 2.5, "ceiling_gb_s": 10.0, "gflop_s": 2.0, "ceiling_gflop_s": 50.0}
 
 
 def test_a_candidate_at_its_bound_has_no_finding() -> None:

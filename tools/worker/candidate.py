@@ -21,6 +21,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.build_log import compiler_errors, with_first_error
 from kernelgate.tools.kit.evidence import Operator
+from kernelgate.tools.kit.statistics import median
 from kernelgate.tools.kit.wire import DeviceRef
 from kernelgate.tools.worker import frames, nsight, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide
@@ -278,16 +279,16 @@ class Child:
 
     def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
         order, before = self._warm(question)
-        time_calls(self._model, self._pool, order[:1], before, dropped)
+        samples = time_calls(self._model, self._pool, order, before, dropped)  # a profiler lengthens short operators
         # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
         profiler: Any = torch.autograd.profiler.profile(use_cpu=True)
         with profiler:
             # Dropped: a copy of ours would be told as its own.
-            samples = time_calls(self._model, self._pool, order, before, dropped)
+            time_calls(self._model, self._pool, order, before, dropped)
         rows: list[Any] = sorted(profiler.key_averages(), key=lambda row: -float(row.self_cpu_time_total))
         total = sum(float(row.self_cpu_time_total) for row in rows) or 1.0
         return protocol.Profiled(
-            call_us=sum(samples) / len(samples) / 1e3,
+            call_us=median(samples) / 1e3,
             operators=tuple(
                 Operator(
                     name=str(row.key)[: protocol.MAX_NAME_CHARS],

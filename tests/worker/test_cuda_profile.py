@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgate.tools.worker.cuda_profile import Timeline, profile_calls, timeline_of
+from kernelgate.tools.worker.cuda_profile import Timeline, profile_calls, summed_up, timeline_of
 
 
 def kernel(name: str, begin_us: float, long_us: float, **arguments: Any) -> dict[str, Any]:
@@ -106,3 +106,21 @@ def test_a_profiler_that_does_not_start_is_no_fault_of_the_candidate(watched: An
 def test_a_profiler_that_sees_nothing_says_so(watched: Any) -> None:
     said, _ = watched(lambda _: None)
     assert (said.operators, "saw nothing" in said.note) == ((), True)
+
+
+def event(name: str, device: str, begin_us: float, long_us: float, *, noted: bool = False) -> Any:
+    """As torch's profiler keeps one."""
+    return SimpleNamespace(
+        name=lambda: name, device_type=lambda: f"DeviceType.{device}", is_user_annotation=lambda: noted,
+        start_ns=lambda: int(begin_us * 1e3), duration_ns=lambda: int(long_us * 1e3),
+    )  # fmt: skip
+
+
+def test_of_a_trace_that_is_too_long_to_be_written_the_devices_work_is_summed_up() -> None:
+    events = [
+        event("aten::add", "CPU", 0, 50), event("add", "CUDA", 10, 4), event("add", "CUDA", 12, 4),
+        event("forward", "CUDA", 0, 90, noted=True), event("mul", "CUDA", 30, 1),
+    ]  # fmt: skip
+    found = summed_up(SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+    assert [(row.name, row.calls, row.self_us) for row in found.operators()] == [("add", 2, 8.0), ("mul", 1, 1.0)]
+    assert found.busy_us() == 7

@@ -71,6 +71,16 @@ def test_several_passes_beside_a_product_are_told_with_what_one_pass_would_leave
     assert "50% of 180000 µs a call goes into 3 passes over memory beside the products (aten::tanh" in found.evidence
 
 
+def test_a_call_whose_time_lies_outside_the_operators_is_told_so() -> None:
+    (found,) = profiled(2200, ("aten::sigmoid", 1, 220)).findings
+    assert (found.kind, found.headroom) == ("host_time", 2.75), "800 of 2200 µs are the bound"
+    assert found.evidence.startswith("torch's operators take 220 of 2200 µs a call")
+
+
+def test_what_python_takes_between_many_operators_is_their_overhead() -> None:
+    assert [found.kind for found in profiled(1200, ("aten::add", 200, 300)).findings] == ["overhead"]
+
+
 def test_an_operator_that_runs_twice_a_call_is_told_so() -> None:
     (found,) = profiled(160_000, ("aten::mm", 2, 150_000), flops=4_000_000_000).findings
     assert found.evidence.startswith("aten::mm, run 2x, takes 94% of 160000 µs a call")

@@ -11,6 +11,10 @@ from kernelgate.tools.kit.timing_report import bound_us, reached
 SMALL_OPERATOR_US: Final = 5.0
 """An operator call shorter than this is mostly dispatch."""
 DOMINANT_SHARE: Final = 0.4
+HOST_SHARE: Final = 0.5
+LEAST_HOST_US: Final = 20.0
+HOST_US_PER_OPERATOR: Final = 5.0
+"""Calling an operator from Python takes less."""
 BESIDE_SHARE: Final = 0.25
 """Of a call: less beside the products is not worth a candidate."""
 NEAR_CEILING: Final = 1.2
@@ -24,6 +28,23 @@ def roofline_headroom(evidence: Evidence) -> float:
     call_us = evidence.profile.call_us
     least_us = bound_us(evidence.workload, evidence.ceilings, call_us)
     return max(1.0, call_us / least_us) if least_us > 0 else 1.0
+
+
+def host_time(evidence: Evidence) -> Finding | None:
+    """Most of a call lies outside torch's operators."""
+    profile = evidence.profile
+    calls = sum(op.calls for op in working(evidence)) / profile.calls
+    within_us = sum(op.self_us for op in working(evidence)) / profile.calls
+    rest_us = profile.call_us - within_us
+    if rest_us < max(HOST_SHARE * profile.call_us, LEAST_HOST_US + calls * HOST_US_PER_OPERATOR):
+        return None
+    return finding(
+        "host_time",
+        f"torch's operators take {within_us:.3g} of {profile.call_us:.0f} µs a call: the rest is Python",
+        min(roofline_headroom(evidence), profile.call_us / max(within_us, 1e-3)),
+        "move Python work out of forward: no loop over rows or elements, constants and reshaped weights made once in "
+        "__init__, whole tensors given to operators of torch",
+    )
 
 
 def overhead(evidence: Evidence) -> Finding | None:

@@ -41,6 +41,7 @@ WAITING: Final = 0.85
 """Mean over the busiest multiprocessor's time below which the others wait."""
 
 CPU_DETECTORS: Final[tuple[Detector, ...]] = (
+    cpu_detectors.host_time,
     cpu_detectors.overhead,
     cpu_detectors.copies,
     cpu_detectors.many_passes,

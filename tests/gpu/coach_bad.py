@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -39,6 +39,8 @@ TOO_LARGE: Final = "# ncu: too large a report"
 HANGS_S: Final = 90
 REPORT_BYTES: Final = 65 << 20
 """A little more than is read; all of it a hole."""
+SAMPLES: Final = r'begun\\": true'
+"""The other profiler was at work: what the reply then says is written down, and one as the other is right."""
 READY_S: Final = 8.0
 INTERVAL_NS: Final = 150_000
 FOLDERS: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
@@ -109,9 +111,9 @@ CASES: Final = (
         "full_depth", triton_softmax(701), '"stalls": \\[\\{.*"hot": \\[\\{', task="softmax", depth="full", limit_s=40,
         charged_s_at_most=20.0,
     ),
-    BadCase("another_profiler", triton_softmax(702), "", task="softmax", attached=True),
+    BadCase("another_profiler", triton_softmax(702), SAMPLES, task="softmax", attached=True),
     BadCase(
-        "another_profiler_at_full_depth", triton_softmax(703), "", task="softmax", depth="full", attached=True,
+        "another_profiler_at_full_depth", triton_softmax(703), SAMPLES, task="softmax", depth="full", attached=True,
         limit_s=40, charged_s_at_most=20.0,
     ),
     BadCase("no_counters", triton_softmax(704), "pip install --target", task="softmax", where="without"),
@@ -222,25 +224,28 @@ def hiding(scratch: Path) -> tuple[str, ...]:
 def sampling() -> Iterator[str]:
     """Another process that samples the device's counters, with what it said; it ends with its standard input."""
     command = [sys.executable, "-P", "-c", PROGRAM, str(INTERVAL_NS), ""]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        said: list[str] = []
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         try:
-            for word in (b"", b"arm\n", b"begin\n"):
-                process.stdin.write(word)
-                process.stdin.flush()
-                if not select.select([process.stdout], [], [], READY_S)[0]:
-                    said.append("nothing in time")
-                    break
-                said.append(process.stdout.readline().decode().strip())
-            yield " ".join(said)[:600]
-        except BrokenPipeError:
-            yield f"it ended: {' '.join(said)}"[:600]
+            yield _begun(process)
         finally:
             process.kill()
+
+
+def _begun(process: subprocess.Popen[bytes]) -> str:
+    """What it said on the way to its window: `begun` if it samples."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    said: list[str] = []
+    with suppress(BrokenPipeError):
+        for word in (b"", b"arm\n", b"begin\n"):
+            process.stdin.write(word)
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], READY_S)[0]:
+                said.append("nothing in time")
+                break
+            said.append(process.stdout.readline().decode().strip())
+    return " ".join(said)[:600]
 
 
 def tried(case: BadCase, server: StdioServer) -> dict[str, Any]:

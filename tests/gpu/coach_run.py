@@ -213,8 +213,8 @@ def slim(found: dict[str, Any]) -> Any:
     )
 
 
-def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
-    """All that was asked for; one server for it all."""
+def with_a_server(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
+    """The parts that share one."""
     chosen = [case for case in CASES if (kind == "cuda" or case.on_cpu) and (not only or case.name in only)]
     with tempfile.TemporaryDirectory(prefix="kernelgate-coach-") as scratch:
         lay_out({case.task.name: case.task for case in chosen}.values(), Path(scratch, "tasks"))
@@ -228,6 +228,12 @@ def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> N
                 kernels(book, server, chosen, depth)
             if "bundled" in parts and not only:
                 bundled_tasks(book, server, kind, depth)
+
+
+def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
+    """All that was asked for."""
+    if {"kernels", "bundled"} & set(parts):
+        with_a_server(book, kind, parts, only)
     if "ncu" in parts and kind == "cuda" and not only:
         ncu(book)
     if "bad" in parts and not only:

@@ -126,5 +126,17 @@ def test_a_case_that_takes_too_long_is_written_down_and_its_server_used_no_more(
     }
 
 
+def test_another_profiler_counts_as_attached_if_it_samples_and_says_why_if_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (
+        "import sys\nprint('{\"ready\": 1}', flush=True)\nfor word in sys.stdin: print('{\"begun\": true}', flush=True)"
+    )
+    case = BadCase("one", "", coach_bad.SAMPLES)
+    for program, right in ((answers, True), ("print('no cupti')", False)):
+        monkeypatch.setattr(coach_bad, "PROGRAM", program)
+        with coach_bad.sampling() as beside:
+            assert is_right(case, {"profile": {"beside": beside}}) is right
+    assert beside.startswith("no cupti")
+
+
 def test_figures_count_the_cases_that_were_right() -> None:
     assert figures({"bad": {"one": {"right": True}, "other": {"right": False}}}) == {"bad_total": 2, "bad_right": 1}

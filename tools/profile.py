@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kernelgate.budget.model import CandidateId, Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
-from kernelgate.tools.kit import failures
+from kernelgate.tools.kit import failures, waits
 from kernelgate.tools.kit.arguments import WaitSeconds
 from kernelgate.tools.kit.bench import Bench
 from kernelgate.tools.kit.diagnosis import advice, diagnose
@@ -23,14 +23,17 @@ from kernelgate.tools.kit.evidence import (
 from kernelgate.tools.kit.facts import Ceilings, Fault, Kernel, WorkloadFacts
 from kernelgate.tools.kit.findings import BoundClass, Finding
 from kernelgate.tools.kit.kernel_names import plain_name
+from kernelgate.tools.kit.readings import cleaned
 from kernelgate.tools.kit.spec import MeasuringTool, RungReport
+from kernelgate.tools.kit.timing_report import Reached, reached
 from kernelgate.tools.kit.wire import ChildExit
 
 LIMIT_S: Final = 60.0
-NSIGHT_S: Final = 40.0
+NSIGHT_S: Final = 25.0
 """Nsight Compute replays each kernel of a call about twenty times: 8 to 12 s on an H200."""
-FULL_HOLD_S: Final = 20.0
-"""Held for a profile of full depth, whose cost is not learned from that of the others."""
+FULL_HOLD_S: Final = NSIGHT_S + 5.0
+"""Held for a profile of full depth, whose cost is not learned from that of the others. Less than the limit of ncu and
+what comes before it would have a hanging one cut by the hold, begun again and paid twice."""
 CALLS: Final = 20
 SHOWN_OPERATORS: Final = 8
 SHOWN_KERNELS: Final = 3
@@ -48,7 +51,7 @@ class ProfileArgs(Frozen):
     """From `compile`; must have passed quick_time."""
     depth: Depth = "counters"
     """`counters`: timeline, and the device's counters where the host lets them be read; about a device second. `full`:
-    Nsight Compute besides, on one call, with stall reasons and the instructions where warps wait; about ten."""
+    Nsight Compute besides, on one call, with stall reasons and the lines where warps wait; about ten."""
     fresh: bool = False
     """Profile again (charged) instead of answering from the book."""
     wait_s: WaitSeconds = 40.0
@@ -90,6 +93,8 @@ class ProfileReport(RungReport):
     """Least time at the measured ceilings."""
     headroom: float | None = None
     """call_us / bound_us."""
+    reached: Reached | None = None
+    """Bandwidth and rate of operations against the ceilings that the bound is made of."""
     own_kernel_share: float | None = None
     """Of the device time of the kernels seen: what kernels of the candidate's own source took. None on the CPU."""
     findings: Annotated[tuple[Finding, ...], BeforeValidator(as_tuple)] = Field(default=(), max_length=2)
@@ -161,22 +166,29 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
             tensor_cores_serve=facts.counted.tensor_cores_serve,
         )
     )
+    waiting = waits.told(facts.inspection.kernels)
     return ProfileReport(
         verdict=Verdict.diagnosed if diagnosis.findings else Verdict.no_finding,
-        summary=IDLE if facts.on_gpu and not rows else advice(diagnosis),
+        summary=IDLE if facts.on_gpu and not rows else "; ".join(filter(None, (advice(diagnosis), waiting))),
         workload=facts.workload.name,
         bound_class=diagnosis.bound_class,
         call_us=facts.profile.call_us,
         bound_us=diagnosis.bound_us,
         headroom=diagnosis.headroom if diagnosis.bound_us > 0 else None,
+        reached=_rounded(reached(facts.workload, facts.ceilings, facts.profile.call_us)),
         own_kernel_share=own_share(rows, plan.own_kernels) if facts.on_gpu else None,
         findings=diagnosis.findings,
         operators=rows[:SHOWN_OPERATORS],
         launches=sum(row.calls for row in rows) / max(1, facts.profile.calls) if facts.on_gpu else 0.0,
         counters={} if counters is None else {name: round(value, 4) for name, value in counters.values.items()},
-        kernels=facts.inspection.kernels[:SHOWN_KERNELS],
+        kernels=cleaned(facts.inspection).kernels[:SHOWN_KERNELS],
         missing="; ".join(filter(None, (facts.counted.missing, facts.inspection.note))),
     )
+
+
+def _rounded(rates: Reached) -> Reached:
+    """Four digits: more say nothing, and are read."""
+    return Reached(**{name: float(f"{value:.4g}") for name, value in rates})
 
 
 def own_share(kernels: Sequence[Operator], own: Sequence[str]) -> float:

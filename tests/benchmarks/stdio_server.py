@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,26 @@ class StdioServer:
 
 
 @contextmanager
-def stdio_server(data_dir: Path, device: str = "cpu", more: tuple[str, ...] = ()) -> Iterator[StdioServer]:
-    """A server on a data folder; killed at the end."""
-    command = [sys.executable, "-m", "kernelgate.server", "serve", "--data", str(data_dir), "--device", device, *more]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+def stdio_server(
+    data_dir: Path, device: str = "cpu", more: tuple[str, ...] = (), *,
+    before: Sequence[str] = (), environment: Mapping[str, str] | None = None,
+) -> Iterator[StdioServer]:  # fmt: skip
+    """A server on a data folder; killed at the end. `before`: a program that becomes the server."""
+    command = [
+        *before,
+        sys.executable,
+        "-m",
+        "kernelgate.server",
+        "serve",
+        "--data",
+        str(data_dir),
+        "--device",
+        device,
+        *more,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
         try:
             yield StdioServer(process)
         finally:

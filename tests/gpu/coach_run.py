@@ -1,7 +1,8 @@
 """Does a profile name the one fault of kernels that have one? `python tests/gpu/coach_run.py OUT.json [--write]`.
 
-Three parts, through a real server over stdio: each one-fault kernel from source to quick verdict and profile; a good
-Triton candidate of each bundled task, for what a profile costs; and, where it is on PATH, `ncu` over the same kernels.
+Four parts, through a real server over stdio: each one-fault kernel from source to quick verdict and profile; a good
+Triton candidate of each bundled task, for what a profile costs; where it is on PATH, `ncu` over the same kernels; and
+bad input, see `coach_bad.py`.
 Writes OUT.json after each step and ends within `--seconds`; what was not reached is told. With `--part` a later call
 goes on in the same file. `--device cpu` takes what is written in operators of torch alone. `--write` makes a file of
 docs/measurements of what OUT.json holds.
@@ -25,9 +26,10 @@ import gpu_path as gpu_path  # before the package
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+from coach_bad import bad
+from coach_steps import DEPTH, FAILURES, STEP_S, lay_out, line_of, profiled, takes_depth
 from gpu_calls import known_good
 from gpu_host import TooLong, limited, say
-from kernelbench_run import finished
 from measurement import write_measurement
 from one_fault import CASES, OneFault
 from stdio_server import StdioServer, stdio_server
@@ -38,11 +40,8 @@ from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Task
 from kernelgate.tasks.source import with_overrides
 
-PARTS: Final = ("kernels", "bundled", "ncu")
+PARTS: Final = ("kernels", "bundled", "ncu", "bad")
 SECONDS: Final = 195.0
-STEP_S: Final = 6.0
-"""No step begins with less left: a kernel's takes half of that."""
-DEPTH: Final = "counters"
 HARMLESS: Final = 1.25
 """A finding of less headroom than this tells nobody to change a kernel that is good."""
 PROFILED_BY_NCU: Final = ("softmax", "rmsnorm")
@@ -89,13 +88,6 @@ class Book:
         self.out.with_suffix(".part").replace(self.out)
 
 
-def takes_depth(server: StdioServer) -> bool:
-    """Whether this version's profile has depths."""
-    tools = server.ask("tools/list")["tools"]
-    (profile,) = (tool for tool in tools if tool["name"] == "profile")
-    return "depth" in profile["inputSchema"]["properties"]
-
-
 def is_right(case: OneFault, profile: dict[str, Any]) -> bool:
     """The first finding is of a kind that the case has; of a healthy one there is none, or a harmless one."""
     if profile.get("status") != "ok":
@@ -106,39 +98,7 @@ def is_right(case: OneFault, profile: dict[str, Any]) -> bool:
     return first is not None and first["kind"] in case.kinds
 
 
-def profiled(server: StdioServer, run_id: str, source: str, *, depth: bool) -> dict[str, Any]:
-    """A source up to its quick verdict, and its profile: what they said and took."""
-    began_s = time.perf_counter()
-    quick = finished(server, server.call("compile", run_id=run_id, source=source, up_to="quick_time", wait_s=200))
-    told: dict[str, Any] = {"source_to_quick_s": round(time.perf_counter() - began_s, 4)}
-    told |= {"quick": {name: quick.get(name) for name in ("status", "verdict", "summary", "last_report")}}
-    if quick["status"] != "ok" or quick.get("rung") != "quick":
-        return told
-    arguments = {"candidate_id": quick["candidate_id"], "wait_s": 100} | ({"depth": DEPTH} if depth else {})
-    began_s = time.perf_counter()
-    reply = finished(server, server.call("profile", **arguments))
-    wall_s = time.perf_counter() - began_s
-    report = reply.get("report") or {}
-    told["profile"] = {
-        "status": reply["status"], "verdict": reply.get("verdict"), "summary": reply.get("summary"),
-        "bound_class": report.get("bound_class"), "findings": report.get("findings") or [],
-        "lease_s": (reply.get("cost") or {}).get("charged_s"), "wall_s": round(wall_s, 4),
-        "tokens": len(json.dumps(reply, ensure_ascii=False)) // 4, "refusal": reply.get("refusal"), "report": report,
-    }  # fmt: skip
-    return told
-
-
-def line_of(told: dict[str, Any]) -> str:
-    """What one step showed, in short."""
-    if "profile" not in told:
-        return told.get("error") or f"{told['quick']['verdict']}: {told['quick']['summary']}"
-    profile = told["profile"]
-    kinds = ", ".join(f"{one['kind']} {one['headroom']:.1f}x" for one in profile["findings"]) or profile["verdict"]
-    evidence = profile["findings"][0]["evidence"] if profile["findings"] else profile["summary"]
-    return f"{kinds}; lease {profile['lease_s']} s, wall {profile['wall_s']} s; {evidence}"
-
-
-def kernels(book: Book, server: StdioServer, chosen: Sequence[OneFault], *, depth: bool) -> None:
+def kernels(book: Book, server: StdioServer, chosen: Sequence[OneFault], depth: str) -> None:
     """Each one-fault kernel; those of a task share a run."""
     runs: dict[str, str] = {}
     for case in sorted(chosen, key=lambda each: each.task.name):
@@ -150,8 +110,8 @@ def kernels(book: Book, server: StdioServer, chosen: Sequence[OneFault], *, dept
                 began_s = time.perf_counter()
                 runs[case.task.name] = server.call("start_run", task=case.task.name, rule="flat")["run"]["run_id"]
                 book.keep("start_run_s", case.task.name, {"wall_s": round(time.perf_counter() - began_s, 4)})
-            told = profiled(server, runs[case.task.name], case.source, depth=depth)
-        except (RuntimeError, OSError, KeyError, json.JSONDecodeError) as error:
+            told = profiled(server, runs[case.task.name], case.source, depth)
+        except FAILURES as error:
             told = {"error": f"{type(error).__name__}: {error}"[:2000]}
         right = is_right(case, told.get("profile", {}))
         book.keep("kernels", case.name, {"kinds": case.kinds, "right": right, **told})
@@ -163,7 +123,7 @@ def good(task: Task, kind: str) -> str:
     return differing(task, "cuda")["triton"] if kind == "cuda" else known_good(task)
 
 
-def bundled_tasks(book: Book, server: StdioServer, kind: str, *, depth: bool) -> None:
+def bundled_tasks(book: Book, server: StdioServer, kind: str, depth: str) -> None:
     """What a profile costs on a good candidate of each bundled task."""
     for name in Catalogue([]).names():
         if book.left_s() < STEP_S:
@@ -171,8 +131,8 @@ def bundled_tasks(book: Book, server: StdioServer, kind: str, *, depth: bool) ->
             continue
         try:
             run_id = server.call("start_run", task=name, rule="flat")["run"]["run_id"]
-            told = profiled(server, run_id, good(Catalogue([]).task(name), kind), depth=depth)
-        except (RuntimeError, OSError, KeyError, json.JSONDecodeError) as error:
+            told = profiled(server, run_id, good(Catalogue([]).task(name), kind), depth)
+        except FAILURES as error:
             told = {"error": f"{type(error).__name__}: {error}"[:2000]}
         book.keep("bundled", name, told)
         say(f"  {name}: {line_of(told)}")
@@ -231,6 +191,8 @@ def figures(found: dict[str, Any]) -> dict[str, int | float]:
         counted |= {"kernels_total": len(faulty), "right_first": right, "right_first_share": right / len(faulty)}
     if healthy:
         counted |= {"healthy_total": len(healthy), "healthy_false": sum(not each["right"] for each in healthy)}
+    if bad_ones := found.get("bad"):
+        counted |= {"bad_total": len(bad_ones), "bad_right": sum(each["right"] for each in bad_ones.values())}
     for name in ("wall_s", "lease_s"):
         if seconds := [each[name] for each in costs if each[name] is not None]:
             counted[f"counters_{name}_median"] = statistics.median(seconds)
@@ -251,27 +213,31 @@ def slim(found: dict[str, Any]) -> Any:
     )
 
 
-def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
-    """All that was asked for; one server for it all."""
+def with_a_server(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
+    """The parts that share one."""
     chosen = [case for case in CASES if (kind == "cuda" or case.on_cpu) and (not only or case.name in only)]
     with tempfile.TemporaryDirectory(prefix="kernelgate-coach-") as scratch:
-        for task in {case.task.name: case.task for case in chosen}.values():
-            folder = Path(scratch, "tasks", task.name)
-            folder.mkdir(parents=True)
-            for name, text in task.files.items():
-                (folder / name).write_text(text, encoding="utf-8")
+        lay_out({case.task.name: case.task for case in chosen}.values(), Path(scratch, "tasks"))
         device = "cuda:0" if kind == "cuda" else "cpu"
         more = ("--tasks", str(Path(scratch, "tasks")))
         with stdio_server(Path(scratch), device=device, more=more) as server:
             server.greet()
-            depth = takes_depth(server)
-            book.found |= {"device": device, "depth": DEPTH if depth else ""}
+            depth = DEPTH if takes_depth(server) else ""
+            book.found |= {"device": device, "depth": depth}
             if "kernels" in parts:
-                kernels(book, server, chosen, depth=depth)
+                kernels(book, server, chosen, depth)
             if "bundled" in parts and not only:
-                bundled_tasks(book, server, kind, depth=depth)
+                bundled_tasks(book, server, kind, depth)
+
+
+def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> None:
+    """All that was asked for."""
+    if {"kernels", "bundled"} & set(parts):
+        with_a_server(book, kind, parts, only)
     if "ncu" in parts and kind == "cuda" and not only:
         ncu(book)
+    if "bad" in parts and not only:
+        bad(book, kind)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -56,12 +56,15 @@ def limited(seconds: int) -> Iterator[None]:
         raise TooLong(f"longer than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
+    outer_s = signal.alarm(seconds)
+    began_s = time.monotonic()
     try:
         yield
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+        if outer_s:
+            signal.alarm(max(1, outer_s - int(time.monotonic() - began_s)))
 
 
 class Host:

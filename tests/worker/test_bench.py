@@ -291,6 +291,15 @@ def test_a_profile_names_operators(conduct: Any) -> None:
     assert sum(operator["share"] for operator in profile["operators"]) <= 1.001
 
 
+def test_the_time_of_a_call_is_that_without_the_profiler(conduct: Any) -> None:
+    slow_when_watched = HONEST.replace(
+        "return ", "import time\n        time.sleep(0.2 * torch.autograd._profiler_enabled())\n        return "
+    )
+    assert slow_when_watched != HONEST
+    profile = conduct(task(), slow_when_watched, [["load"], ["profile", "small", 1, {"counters": True}]])["results"][1]
+    assert 0 < profile["call_us"] < 100_000
+
+
 def test_a_buffer_of_the_candidates_own_is_its_own_affair(conduct: Any) -> None:
     stateful = task(BATCHNORM)
     body = "\n".join((

@@ -1,5 +1,6 @@
 """Nsight Compute's part without it: stand-ins for the program, and a table as it prints one."""
 
+import csv
 import math
 import stat
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from kernelgate.tools.worker import nsight, protocol
 from kernelgate.tools.worker.nsight import Nsight, ended, kept_for, why_not
-from kernelgate.tools.worker.nsight_tables import hot_of, kernels_of, number_of
+from kernelgate.tools.worker.nsight_tables import hot_of, kernels_of, lines_of, number_of
 
 QUESTION = protocol.Inspect(seed=1, tf32=False, limit_s=20.0)
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -42,6 +43,18 @@ SOURCE = table(("Kernel Name", "rows")).replace("\n", ",\n") + table(
     ("0x3", "  EXIT", "0", "0", "0", "0"),
     ("0x4", "  LDS R40", "10", "0", "0", "0"),
 )
+LINES = "==PROF== talk\n" + table(
+    ("File Path", "/scratch/candidate/candidate.py"), ("Function Name", "rows"),
+    ("Line No", "Source", "Address", "Source", "# Samples", "stall_barrier", "stall_long_sb"),
+    ("16", "    x = tl.load(x_ptr + at)", "-", "-", "1,060", "60", "1,000"),
+    ("", "", "0x1", "LDG.E.128 R4, [R2.64]", "1,000", "0", "1,000"),
+    ("", "", "...", "...", "-", "-", "-"),
+    ("17", "    p = tl.exp(x - tl.max(x, axis=0))", "-", "-", "60", "40", "20"),
+    ("", "", "0x2", "FMNMX R37,  R4", "60", "40", "20"),
+    ("File Path", "/python/triton/language/standard.py"), ("Function Name", "rows"),
+    ("Line No", "Source", "Address", "Source", "# Samples", "stall_barrier", "stall_long_sb"),
+    ("8", "return core.reduce(input, axis)", "-", "-", "80", "80", "0"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -61,11 +74,12 @@ def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return run
 
 
-def writes(raw: str = RAW, source: str = SOURCE, size: int = 8) -> str:
+def writes(raw: str = RAW, source: str = SOURCE, size: int = 8, lines: str = "") -> str:
     return (
         "if '-o' in args:\n"
         f"    pathlib.Path(args[args.index('-o') + 1]).write_bytes(b'r' * {size})\n"
-        f"else:\n    print({source!r} if 'source' in args else {raw!r})\n"
+        f"else:\n    source = {lines!r} if 'cuda,sass' in args else {source!r}\n"
+        f"    print(source if 'source' in args else {raw!r})\n"
     )
 
 
@@ -81,6 +95,32 @@ def test_a_launch_is_read_with_its_numbers_its_stalls_and_where_its_warps_wait(i
     assert [(line.place, line.share, line.reason) for line in kernel.hot] == [
         ("FMNMX R37, R4", 0.8, "long_sb"), ("LDC R1, c[0x0][0x28]", 0.1, "barrier"), ("LDS R40", 0.1, ""),
     ]  # fmt: skip
+
+
+def test_where_the_binary_has_line_numbers_the_hottest_lines_of_the_source_are_told(inspected: Any) -> None:
+    (kernel,) = inspected(writes(lines=LINES)).kernels
+    assert [(line.place, round(line.share, 3), line.reason) for line in kernel.hot] == [
+        ("candidate.py:16 x = tl.load(x_ptr + at)", 0.883, "long_sb"),
+        ("standard.py:8 return core.reduce(input, axis)", 0.067, "barrier"),
+        ("candidate.py:17 p = tl.exp(x - tl.max(x, axis=0))", 0.05, "barrier"),
+    ]
+
+
+def test_of_several_launches_the_longest_has_its_lines_and_the_others_their_instructions(inspected: Any) -> None:
+    shorter = table(("1", "rows", "0.1", "4,096", "128", "58", "72.5", "8000", "2000", "6", "1", "2", "no data"))
+    longest, other = inspected(writes(raw=RAW + shorter, lines=LINES)).kernels
+    assert (longest.hot[0].place[:15], other.hot[0].place) == ("candidate.py:16", "FMNMX R37, R4")
+
+
+def test_a_line_that_is_told_in_two_places_counts_once_with_the_sum() -> None:
+    again = LINES + table(*csv.reader(LINES.splitlines()[1:5]))
+    assert [round(line.share, 3) for line in lines_of(again, "rows")] == [0.938, 0.035, 0.027]
+
+
+def test_lines_of_another_kernel_are_left_out_where_this_one_has_some() -> None:
+    other = LINES.replace('"rows"', '"other"').replace("candidate.py", "other.py")
+    assert lines_of(other + LINES, "rows") == lines_of(LINES, "rows")
+    assert lines_of(LINES, "void rows(float*)") == lines_of(LINES, "rows"), "names may be worded in two ways"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +195,7 @@ def test_a_report_is_handed_over_in_parts(tmp_path: Path, monkeypatch: pytest.Mo
 
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_whatever_is_printed_is_read_without_an_exception(raw: str, source: str) -> None:
-    kernels = kernels_of(RAW + raw, hot_of(SOURCE + source))
-    assert kernels[0].name == "rows"
+    kernels = kernels_of(RAW + raw)
+    assert (kernels[0].name, hot_of(SOURCE + source)["rows"] != ()) == ("rows", True)
+    assert len(lines_of(LINES + source, "rows")) == 3
     assert math.isfinite(number_of(raw))

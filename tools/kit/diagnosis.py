@@ -41,10 +41,14 @@ WAITING: Final = 0.85
 """Mean over the busiest multiprocessor's time below which the others wait."""
 
 CPU_DETECTORS: Final[tuple[Detector, ...]] = (
+    cpu_detectors.host_time,
     cpu_detectors.overhead,
+    cpu_detectors.copies,
     cpu_detectors.many_passes,
+    cpu_detectors.beside_products,
     cpu_detectors.one_operator,
 )
+"""Causes before what they cause: the first that finds something explains the others."""
 HOST_SIDE: Final[tuple[Detector, ...]] = (
     launch_detectors.sync,
     launch_detectors.many_launches,
@@ -162,8 +166,8 @@ def _of_cpu(evidence: Evidence) -> Diagnosis:
     times = cpu_detectors.roofline_headroom(evidence)
     found: list[Finding] = []
     if working(evidence) and profile.call_us > 0 and profile.calls > 0 and times > CPU_NEAR:
-        found = sorted(_found(CPU_DETECTORS, evidence), key=lambda finding: -finding.headroom)
-    return Diagnosis(bound_class=kind, bound_us=least, headroom=times, findings=tuple(found[:2]))
+        found = [finding for finding in _found(CPU_DETECTORS, evidence) if _worth(finding)]
+    return Diagnosis(bound_class=kind, bound_us=least, headroom=times, findings=tuple(found[:1]))
 
 
 def _found(detectors: tuple[Detector, ...], evidence: Evidence) -> list[Finding]:

@@ -109,7 +109,7 @@ class HotLine(Frozen):
     """Where warps were found, of an instruction or a line of the source."""
 
     place: str
-    """The line's text, or the instruction."""
+    """`candidate.py:17` and the line's text, or the instruction where the binary has no line numbers."""
     share: float
     """Of the samples of its kernel."""
     reason: str = ""

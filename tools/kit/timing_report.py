@@ -137,6 +137,28 @@ def bound_class(workload: WorkloadFacts, ceilings: Ceilings, call_us: float) -> 
     return "compute" if longer and not does_less(workload, ceilings, call_us) else "memory"
 
 
+class Reached(Frozen):
+    """What a call does a second by the task's bytes and operations, and the device's measured ceilings."""
+
+    gb_s: float
+    """Bytes that the task needs to read and write; above the ceiling where they stay in the cache."""
+    ceiling_gb_s: float
+    """Of a large copy, read and write."""
+    gflop_s: float
+    """Operations of the reference's products and convolutions; 0 if it has none."""
+    ceiling_gflop_s: float
+    """Of a large product under the task's precision policy."""
+
+
+def reached(workload: WorkloadFacts, ceilings: Ceilings, call_us: float) -> Reached:
+    """Of a call that takes so long; zeros for one that takes no time."""
+    per_ns = 1 / (call_us * 1e3) if call_us > 0 else 0.0
+    return Reached(
+        gb_s=(workload.bytes_in + workload.bytes_out) * per_ns, ceiling_gb_s=ceilings.copy_gb_s,
+        gflop_s=workload.flops * per_ns, ceiling_gflop_s=ceilings.matmul_gflop_s,
+    )  # fmt: skip
+
+
 def public_name(timing: WorkloadTiming, held_out_index: int) -> str:
     """What the agent may call a workload."""
     return f"held_out_{held_out_index}" if timing.workload.held_out else timing.workload.name

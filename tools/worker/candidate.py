@@ -20,9 +20,8 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from kernelgate.tasks.model import ENTRY_FILE, Frozen
 from kernelgate.tools.kit.build_log import compiler_errors, with_first_error
-from kernelgate.tools.kit.evidence import Operator
 from kernelgate.tools.kit.wire import DeviceRef
-from kernelgate.tools.worker import frames, nsight, protocol, tracing, triton_launchers
+from kernelgate.tools.worker import cpu_profile, frames, nsight, protocol, tracing, triton_launchers
 from kernelgate.tools.worker.cuda_candidate import CudaSide
 from kernelgate.tools.worker.cuda_driver import CUDA_DEVICE
 from kernelgate.tools.worker.cuda_profile import profile_calls, steady_calls
@@ -35,7 +34,7 @@ from kernelgate.tools.worker.operators import OperatorRecord, closely_watched
 from kernelgate.tools.worker.placement import take_place
 from kernelgate.tools.worker.signals import CallSignals
 from kernelgate.tools.worker.structure import call_arguments, decode, tensors_in
-from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, dropped, time_calls
+from kernelgate.tools.worker.timing import Arguments, Restorer, apply_policy, time_calls
 from kernelgate.tools.worker.triton_target import answer_for, install_standin_driver
 
 MODULE_NAME: Final = "kernelgate_candidate"
@@ -122,7 +121,7 @@ class Child:
         if isinstance(question, protocol.Steady):
             return steady_calls(self._model, self._pool, *self._warm(question))
         if self._cuda is None:
-            return self._profile(question)
+            return cpu_profile.profile_calls(self._model, self._pool, *self._warm(question))
         return profile_calls(self._cuda.timer, self._model, self._pool, *self._warm(question))
 
     def load(self) -> None:
@@ -275,29 +274,6 @@ class Child:
         restorer = self._restorer or Restorer(torch.nn.Module())
         before = restorer.before_call(question.seed, reseed=False, restore=True)
         return [index % len(self._pool) for index in range(question.calls)], before
-
-    def _profile(self, question: protocol.ProfileCalls) -> protocol.Profiled:
-        order, before = self._warm(question)
-        time_calls(self._model, self._pool, order[:1], before, dropped)
-        # Not torch.profiler, whose start imports the compiler (1–3 s); the table of operators is the same.
-        profiler: Any = torch.autograd.profiler.profile(use_cpu=True)
-        with profiler:
-            # Dropped: a copy of ours would be told as its own.
-            samples = time_calls(self._model, self._pool, order, before, dropped)
-        rows: list[Any] = sorted(profiler.key_averages(), key=lambda row: -float(row.self_cpu_time_total))
-        total = sum(float(row.self_cpu_time_total) for row in rows) or 1.0
-        return protocol.Profiled(
-            call_us=sum(samples) / len(samples) / 1e3,
-            operators=tuple(
-                Operator(
-                    name=str(row.key)[: protocol.MAX_NAME_CHARS],
-                    calls=int(row.count),
-                    self_us=float(row.self_cpu_time_total),
-                    share=float(row.self_cpu_time_total / total),
-                )
-                for row in rows[: protocol.MAX_OPERATORS]
-            ),
-        )
 
 
 def serve(conn: socket.socket, start: dict[str, JsonValue]) -> None:

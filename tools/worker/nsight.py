@@ -21,8 +21,9 @@ import torch
 
 from kernelgate.tasks.model import ENTRY_FILE
 from kernelgate.tools.kit.counter_access import ADMINISTRATORS_ONLY
+from kernelgate.tools.kit.evidence import Inspected
 from kernelgate.tools.worker import protocol
-from kernelgate.tools.worker.nsight_tables import hot_of, kernels_of
+from kernelgate.tools.worker.nsight_tables import hot_of, kernels_of, lines_of, located
 from kernelgate.tools.worker.sizing import byte_size
 from kernelgate.tools.worker.timing import Arguments
 
@@ -33,8 +34,9 @@ SECTIONS: Final = (
 )  # fmt: skip
 LAUNCHES: Final = 20
 """Most launches of a call that are replayed: a call of thousands would take an hour."""
-SAVED_BYTES: Final = 2 << 30
-"""Most of weights and inputs: they go through a file, to a process that holds them beside ours."""
+SAVED_BYTES: Final = 768 << 20
+"""Most of weights and inputs: they go through a file, to a process that holds them beside ours. The scratch, of 1 GiB,
+has room for the report yet."""
 READ_BYTES: Final = 64 << 20
 """Most of a report that is read at all, and of a table that is made of it."""
 TABLE_S: Final = 15.0
@@ -87,13 +89,23 @@ class Nsight:
         size = self._report.stat().st_size
         if size > READ_BYTES:
             return _without(f"ncu's report of {size >> 20} MiB is too large to be read")
-        hot = hot_of(self._table(ncu, "source", end_s, "--print-source", "sass"))
-        kernels = kernels_of(self._table(ncu, "raw", end_s), hot)
+        kernels = kernels_of(self._table(ncu, "raw", end_s))
         if not kernels:
             return _without(why_not(status, said))
-        longest = sorted(kernels, key=lambda kernel: -kernel.us)[: protocol.MAX_INSPECTED]
+        seen = sorted(self._located(ncu, end_s, kernels), key=lambda kernel: -kernel.us)[: protocol.MAX_INSPECTED]
         kept_bytes = size if size <= protocol.REPORT_BYTES else 0
-        return protocol.InspectedCall(kernels=tuple(longest), launches=len(kernels), report_bytes=kept_bytes)
+        return protocol.InspectedCall(kernels=tuple(seen), launches=len(kernels), report_bytes=kept_bytes)
+
+    def _located(self, ncu: str, end_s: float, kernels: list[Inspected]) -> list[Inspected]:
+        """Lines of the source for the longest launch; instructions of the others, and where it has no lines."""
+        longest = max(range(len(kernels)), key=lambda place: kernels[place].us)
+        of_it = ("--launch-skip", str(longest), "--launch-count", "1")
+        lines = lines_of(
+            self._table(ncu, "source", end_s, "--print-source", "cuda,sass", *of_it), kernels[longest].name
+        )
+        if lines and len(kernels) == 1:  # each table takes about a second, which the candidate pays
+            return located(kernels, {}, longest, lines)
+        return located(kernels, hot_of(self._table(ncu, "source", end_s, "--print-source", "sass")), longest, lines)
 
     def _table(self, ncu: str, page: str, end_s: float, *options: str) -> str:
         command = [ncu, "--import", str(self._report), "--page", page, "--csv", *options]

@@ -2,7 +2,8 @@
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Final
 
 from kernelgate.tools.kit.evidence import HotLine, Inspected, Stall
@@ -25,6 +26,7 @@ METRICS: Final = {
 }
 """Our name → Nsight Compute's, and what makes a share of it."""
 STALL: Final = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
+SAMPLES: Final = "# Samples"
 DURATION: Final = "gpu__time_duration.sum"
 TO_US: Final = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6}
 
@@ -38,14 +40,14 @@ def number_of(text: str) -> float:
     return number if math.isfinite(number) and number >= 0 else 0.0
 
 
-def kernels_of(raw: str, hot: Mapping[str, tuple[HotLine, ...]]) -> list[Inspected]:
+def kernels_of(raw: str) -> list[Inspected]:
     """Of ncu's page `raw`: a row of names, one of units, then one a launch; lines before it are its talk."""
     rows = list(csv.reader(_lines_from(raw, '"ID"')))
     if len(rows) < 3:
         return []
     units = dict(zip(rows[0], rows[1], strict=False))
     launches = (dict(zip(rows[0], row, strict=True)) for row in rows[2:] if len(row) == len(rows[0]))
-    return [_kernel(launch, units, hot) for launch in launches]
+    return [_kernel(launch, units) for launch in launches]
 
 
 def hot_of(table: str) -> dict[str, tuple[HotLine, ...]]:
@@ -65,6 +67,40 @@ def hot_of(table: str) -> dict[str, tuple[HotLine, ...]]:
     return found
 
 
+def lines_of(table: str, kernel: str) -> tuple[HotLine, ...]:
+    """Of ncu's page `source` with lines and instructions of a launch: the lines of the source where most warps were.
+
+    For each file and function a table, in which the row of a line has the sums of its instructions' rows, which follow
+    and have no number. Empty for a kernel that was built without line numbers.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    file, function, columns = "", "", list[str]()
+    for row in csv.reader(_lines_from(table, ('"File Path"', '"Function Name"', '"Line No"'))):
+        title, value = (row[0], row[1]) if len(row) > 1 else ("", "")
+        if title == "File Path":
+            file, columns = PurePath(value).name, []
+        elif title in ("Function Name", "Kernel Name"):
+            function, columns = value, []
+        elif title == "Line No":
+            columns = row
+        elif columns and title.isdigit():
+            # `Source` is there twice: of the line and, empty here, of an instruction.
+            cells = {**dict(zip(columns, row, strict=False)), "Source": f"{file}:{title} {value}"}
+            _add(found.setdefault(function, {}).setdefault(f"{file}:{title}", {}), cells)
+    chosen = [found[kernel]] if kernel in found else list(found.values())
+    return _hottest([line for lines in chosen for line in lines.values()])
+
+
+def located(
+    kernels: Sequence[Inspected], hot: Mapping[str, tuple[HotLine, ...]], longest: int, lines: tuple[HotLine, ...]
+) -> list[Inspected]:
+    """Launches with where their warps waited: the longest one's lines if they are known, of others the instructions."""
+    return [
+        kernel.model_copy(update={"hot": lines if lines and place == longest else hot.get(kernel.name, ())})
+        for place, kernel in enumerate(kernels)
+    ]
+
+
 def stalls_of(row: Mapping[str, str]) -> tuple[Stall, ...]:
     """The most frequent reasons why warps did not issue."""
     begin, end = STALL
@@ -79,22 +115,27 @@ def stalls_of(row: Mapping[str, str]) -> tuple[Stall, ...]:
     return tuple(Stall(reason=reason, share=ratio / total) for reason, ratio in ordered if ratio > 0)
 
 
-def _kernel(row: Mapping[str, str], units: Mapping[str, str], hot: Mapping[str, tuple[HotLine, ...]]) -> Inspected:
-    name = row.get("Kernel Name", "")[:MAX_NAME_CHARS]
+def _add(line: dict[str, str], cells: Mapping[str, str]) -> None:
+    """Sum a line that is told in several places, such as of a function that is inlined twice."""
+    for name, value in cells.items():
+        counts = name == SAMPLES or name.startswith("stall_")
+        line[name] = str(number_of(line.get(name, "")) + number_of(value)) if counts else value
+
+
+def _kernel(row: Mapping[str, str], units: Mapping[str, str]) -> Inspected:
     return Inspected(
-        name=name,
+        name=row.get("Kernel Name", "")[:MAX_NAME_CHARS],
         us=number_of(row.get(DURATION, "")) * TO_US.get(units.get(DURATION, ""), 1.0),
         blocks=int(number_of(row.get("launch__grid_size", ""))),
         threads=int(number_of(row.get("launch__block_size", ""))),
         registers=int(number_of(row.get("launch__registers_per_thread", ""))),
         values={ours: number_of(row[theirs]) * factor for ours, (theirs, factor) in METRICS.items() if theirs in row},
         stalls=stalls_of(row),
-        hot=hot.get(name, ()),
     )
 
 
 def _hottest(rows: list[dict[str, str]]) -> tuple[HotLine, ...]:
-    samples = [number_of(row.get("# Samples", "")) for row in rows]
+    samples = [number_of(row.get(SAMPLES, "")) for row in rows]
     total = sum(samples)
     ordered = sorted(zip(samples, range(len(rows)), strict=True), key=lambda item: (-item[0], item[1]))[:SHOWN]
     return tuple(
@@ -114,7 +155,7 @@ def _main_reason(row: Mapping[str, str]) -> str:
     return best.removeprefix("stall_") if best and reasons[best] > 0 else ""
 
 
-def _lines_from(text: str, beginning: str) -> Iterable[str]:
+def _lines_from(text: str, beginning: str | tuple[str, ...]) -> Iterable[str]:
     lines = text.splitlines()
     first = next((place for place, line in enumerate(lines) if line.startswith(beginning)), len(lines))
     return lines[first:]

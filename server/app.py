@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import mcp.types as types
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import ValidationError
@@ -148,7 +149,7 @@ def parsed(tool: AnyTool, arguments: Mapping[str, Any] | None) -> Frozen:
 async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services]) -> Frozen | dict[str, Any]:
     services = ctx.lifespan_context
     if not isinstance(tool, MeasuringTool):
-        report: Frozen = await tool.answer(ServerBook(services, LOCAL, client_of(ctx)), args)
+        report: Frozen = await tool.answer(ServerBook(services, account_of(ctx), client_of(ctx)), args)
         return report
 
     steps = 0
@@ -160,7 +161,13 @@ async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services
         of = f" {done}/{total}" if total else ""
         await ctx.session.report_progress(steps, None, f"{tool.name}: {stage}{of}")
 
-    return await Gate(services, LOCAL).call(tool, args, on_progress)
+    return await Gate(services, account_of(ctx)).call(tool, args, on_progress)
+
+
+def account_of(ctx: ServerRequestContext[Services]) -> str:
+    """Whose purse and whose runs a request is about: over HTTP that of its token, else the local account."""
+    token = get_access_token()
+    return LOCAL if token is None else token.client_id
 
 
 def client_of(ctx: ServerRequestContext[Services]) -> tuple[str, str]:

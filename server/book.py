@@ -257,7 +257,7 @@ class ServerBook:
         if ours is None:
             return await self._job_elsewhere(record, wait_s, cancel=cancel)
         if cancel and not ours.ended.is_set():
-            ours.cancel_wanted = True
+            ours.ask_to_end()
             if ours.request_id is not None:
                 run = await self._services.run(self._account, ours.run_id)
                 device = self._services.device_of_run(run)

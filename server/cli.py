@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment, resolved
+from kernelgate.server.tokens import DEFAULT_URL, MOST_DAYS
+
+_data = click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What most commands take. Each also has an environment variable (KERNELGATE_HOME, …_TASKS, …)."""
     for option in (
-        click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches."),
+        _data,
         click.option(
             "--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."
         ),
@@ -63,14 +66,68 @@ def main() -> None:
     is_flag=True,
     help="Do not run unless everything that doctor knows of holds candidates (KERNELGATE_REQUIRE_CONFINEMENT=1).",
 )
+@click.option(
+    "--http",
+    "http_at",
+    metavar="[HOST:]PORT",
+    default=None,
+    help="Serve many agents over HTTP instead (POST to /mcp); on 127.0.0.1 unless another HOST is given.",
+)
+@click.option("--url", default="", help="Under which address HTTP clients reach it; default: http://HOST:PORT/mcp.")
+@click.option(
+    "--require-token", is_flag=True, help="Over HTTP ask for a token on this host too; from elsewhere always."
+)
 @_options
-def serve(*, require_confinement: bool, **options: Any) -> None:
-    """Run the MCP server on stdin and stdout, for the agent that started it."""
-    from kernelgate.server.serve import run_stdio
-
+def serve(*, require_confinement: bool, http_at: str | None, url: str, require_token: bool, **options: Any) -> None:
+    """Run the MCP server: on stdin and stdout for the agent that started it, or over HTTP for many."""
     settings = _settings(**options)
     required = require_confinement or settings.require_confinement
-    sys.exit(run_stdio(settings.model_copy(update={"require_confinement": required})))
+    settings = settings.model_copy(update={"require_confinement": required})
+    if http_at is not None:
+        from kernelgate.server.serve_http import run_http
+
+        sys.exit(run_http(settings, http_at, url, needs_token=require_token))
+    if url or require_token:
+        raise click.UsageError("--url and --require-token are about HTTP: give --http PORT too")
+    from kernelgate.server.serve import run_stdio
+
+    sys.exit(run_stdio(settings))
+
+
+@main.group()
+def tokens() -> None:
+    """Say who may use this server over HTTP: each token is an account's, with a purse of its own."""
+
+
+@tokens.command("add")
+@click.argument("account")
+@click.option("--url", default=DEFAULT_URL, show_default=True, help="Address of the server that the token is for.")
+@click.option("--days", type=click.IntRange(1, MOST_DAYS), default=None, help="It ends after so many; default: never.")
+@_data
+def tokens_add(account: str, url: str, days: int | None, data: Path | None) -> None:
+    """Make a token of ACCOUNT and print it, once."""
+    from kernelgate.server.token_commands import add
+
+    sys.exit(add(_settings(data), account, url, days))
+
+
+@tokens.command("list")
+@_data
+def tokens_list(data: Path | None) -> None:
+    """List the tokens, without their secrets."""
+    from kernelgate.server.token_commands import show
+
+    sys.exit(show(_settings(data)))
+
+
+@tokens.command("remove")
+@click.argument("token_id")
+@_data
+def tokens_remove(token_id: str, data: Path | None) -> None:
+    """Have TOKEN_ID open nothing any more, in servers that run too."""
+    from kernelgate.server.token_commands import remove
+
+    sys.exit(remove(_settings(data), token_id))
 
 
 @main.command()
@@ -83,7 +140,7 @@ def demo(**options: Any) -> None:
 
 
 @main.command()
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(data: Path | None, *, as_json: bool) -> None:
     """Tell what this host can do, and what to do about the rest."""

@@ -3,12 +3,13 @@
 import itertools
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pydantic import JsonValue
 
 from kernelgate.budget.errors import LedgerError
-from kernelgate.budget.model import Rung
+from kernelgate.budget.model import HOUSE, Rung
 from kernelgate.budget.records import Environment
 from kernelgate.server.environment import device_amount
 from kernelgate.server.health import Finding, finding_of, is_doubtful
@@ -64,7 +65,7 @@ async def measure(
         task = fitness.applied_to(task)
     return await _send(
         services, job, door.device, tool.name, task, door.candidate.files, plan,
-        lease=tool.rung is not Rung.compile, cap_s=cap_s,
+        lease=tool.rung is not Rung.compile, cap_s=cap_s, account=door.account,
     )  # fmt: skip
 
 
@@ -78,15 +79,30 @@ async def timed_on_the_house(
 ) -> WorkerReply:
     """Time files of ours against the task's baseline, for the sake of a job."""
     return await _send(
-        services, None, door.device, precise_time.TOOL.name, door.task, files, plan, lease=True, cap_s=cap_s, beside=job
-    )
+        services, None, door.device, precise_time.TOOL.name, door.task, files, plan, lease=True, cap_s=cap_s,
+        beside=job, account=door.account,
+    )  # fmt: skip
 
 
 async def _send(
     services: Services, job: Job | None, device: DeviceRef, procedure: str, task: Task, files: dict[str, str],
-    plan: Frozen | None, *, lease: bool, cap_s: float, beside: Job | None = None,
+    plan: Frozen | None, *, lease: bool, cap_s: float, beside: Job | None = None, account: str = HOUSE,
 ) -> WorkerReply:  # fmt: skip
-    """Send a request to the worker of a device. `job`: whose rung it is; `beside`: for whose sake the house asks."""
+    """Send a request to the worker of a device, when it is the account's turn.
+
+    Args:
+        services: those of this server.
+        job: whose rung it is.
+        device: where it runs.
+        procedure: what the worker is asked for.
+        task: the task of the call.
+        files: the candidate.
+        plan: how it is measured.
+        lease: whether the call takes the device.
+        cap_s: so long it may take there.
+        beside: for whose sake the house asks.
+        account: in whose place it stands in the queue.
+    """
     settings: dict[str, JsonValue] = {} if plan is None else plan.model_dump(mode="json")
     request = WorkerRequest(
         request_id=next(_request_ids),
@@ -120,13 +136,33 @@ async def _send(
         if job.cancel_wanted:
             return _cancelled(request)
     try:
-        reply = await services.runner(device).run(request, on_progress)
+        reply = await _in_turn(services, job, request, on_progress, account)
         return reply.model_copy(update={"observation": {**reply.observation, **watch.told()}})
     finally:
         if user is not None:
             user.has_device(has=False)
         if job is not None:
-            job.request_id = None
+            job.request_id = job.give_up = None
+
+
+async def _in_turn(
+    services: Services, job: Job | None, request: WorkerRequest, on_progress: Callable[[Progress], None], account: str
+) -> WorkerReply:
+    """Have a request run when it is the account's turn."""
+    device, asked_s, used_s = request.device, time.monotonic(), 0.0
+    ticket = services.workshop.turns(device.uid, lease=request.lease).ask(account)
+    try:
+        if not ticket.granted and job is not None:
+            job.give_up = ticket.give_up
+            job.progress(WAITING, 0, 0)
+        if not await ticket.called():
+            return _cancelled(request)
+        queue_s = time.monotonic() - asked_s
+        reply = await services.runner(device).run(request, on_progress)
+        used_s = reply.lease_s if request.lease else reply.wall_s
+        return reply.model_copy(update={"queue_s": reply.queue_s + queue_s})
+    finally:
+        ticket.done(used_s)
 
 
 def _cancelled(request: WorkerRequest) -> WorkerReply:

@@ -1,6 +1,7 @@
 """What the owner of a server decides about money: caps, prices and rules, from one TOML file. The defaults are good."""
 
 import tomllib
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +10,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from kernelgate.budget.model import ALL_ACCOUNTS, LOCAL, TOOL_OF_RUNG, Budget, Rung
 from kernelgate.budget.rules import find_rules
+from kernelgate.server.tokens import TokenError, Tokens
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.spec import MeasuringTool
@@ -43,7 +45,7 @@ class Policy(Frozen):
     accounts: dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], AccountCaps] = Field(
         default_factory=dict[str, AccountCaps]
     )
-    """Over the caps of its runs; over stdio the account is `local`."""
+    """Over the caps of its runs; who sends no token has the account `local`."""
     prices: dict[str, Price] = Field(default_factory=dict[str, Price])
     rule: str = "halving"
     """Of runs whose agent asks for none."""
@@ -71,18 +73,22 @@ def read_policy(data_dir: Path, named: Path | None) -> Policy:
         raise PolicyError(f"there is no file {file}; name another with --config") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{file} cannot be read ({error}); mend it or name another with --config") from None
-    return policy_of(text, file)
+    try:
+        accounts = {token.account for token in Tokens(data_dir).all()}
+    except TokenError as error:
+        raise PolicyError(str(error)) from None
+    return policy_of(text, file, accounts)
 
 
-def policy_of(text: str, file: Path) -> Policy:
-    """The policy of a TOML text; `file` is for the sentences. Raises `PolicyError`."""
+def policy_of(text: str, file: Path, accounts: Collection[str] = ()) -> Policy:
+    """The policy of a TOML text; `file` is for the sentences, `accounts` have tokens. Raises `PolicyError`."""
     try:
         policy = Policy.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
         raise PolicyError(f"{file}: {_first(error)}") from None
-    _require_accounts(policy, file)
+    _require_accounts(policy, file, accounts)
     rules = find_rules()
     for name in (policy.rule, *policy.rules):
         if name not in rules:
@@ -106,13 +112,14 @@ def policy_of(text: str, file: Path) -> Policy:
     return policy
 
 
-def _require_accounts(policy: Policy, file: Path) -> None:
-    """A cap must bind somebody: over stdio there is one account, and the house is never asked."""
+def _require_accounts(policy: Policy, file: Path, accounts: Collection[str]) -> None:
+    """A cap must bind somebody: without a token there is one account, and the house is never asked."""
     for name in policy.accounts:
-        if name not in (LOCAL, ALL_ACCOUNTS):
+        if name not in (LOCAL, ALL_ACCOUNTS, *accounts):
             raise PolicyError(
                 f"{file}: nobody has the account {name!r}, so that its cap would bind nothing; name accounts.{LOCAL} "
-                f'(everybody who connects to this server) or accounts."{ALL_ACCOUNTS}" (all accounts of the ledger)'
+                f'(everybody who connects without a token), accounts."{ALL_ACCOUNTS}" (all accounts of the ledger) or '
+                f"one of a token ({', '.join(sorted(accounts)) or 'there are none: `kernelgate tokens add` makes one'})"
             )
 
 

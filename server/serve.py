@@ -58,12 +58,12 @@ async def _serve(settings: Settings) -> None:
 
     server = build(lambda: open_services(settings))
     async with anyio.create_task_group() as group:
-        group.start_soon(_leave_on_signal, group.cancel_scope.cancel)
+        group.start_soon(leave_on_signal, group.cancel_scope.cancel)
         group.start_soon(_leave_with_parent, group.cancel_scope.cancel)
 
         def client_left() -> None:
             log.info("leaving: the client reads no more")
-            _end_soon()
+            end_soon()
             group.cancel_scope.cancel()
 
         async with strict_stdio(client_left) as (reading, writing):
@@ -71,11 +71,12 @@ async def _serve(settings: Settings) -> None:
         group.cancel_scope.cancel()
 
 
-async def _leave_on_signal(leave: Callable[[], None]) -> None:
+async def leave_on_signal(leave: Callable[[], None]) -> None:
+    """Have the server leave at SIGTERM or SIGINT, and end the process if it does not."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             log.info("leaving on signal %s", number)
-            _end_soon()
+            end_soon()
             leave()
             return
 
@@ -85,11 +86,11 @@ async def _leave_with_parent(leave: Callable[[], None]) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 -- nothing tells of a parent's end; it must be asked
         await anyio.sleep(PARENT_WATCH_S)
     log.info("leaving: the parent process is gone")
-    _end_soon()
+    end_soon()
     leave()
 
 
-def _end_soon() -> None:
+def end_soon() -> None:
     """The transport's reader thread blocks in a read that no cancellation reaches: end the process behind it."""
     import threading
 

@@ -313,38 +313,38 @@ class Services:
             arguments=settings, owner=this_process(),
         )  # fmt: skip
         key = canonical_json([request.run_id, request.candidate_id, tool, request.arguments_sha256])
-        joined = self.workshop.running(key)
-        if joined is not None:
+        if (joined := self.workshop.running(key)) is not None:
             return joined
-        record, created = await self._known(lambda ledger: ledger.open_job(request))
-        if not created:
-            ours = self.workshop.get(record.job_id)
-            if ours is None or not ours.ended.is_set():
-                return ours or record.job_id
-            # It ended here, but its end never came into the book: an ended job is nothing to join.
-            ended = record.job_id
-            await self._known(lambda ledger: ledger.cancel_job(ended))
+        with self.workshop.room_for(door.account):
             record, created = await self._known(lambda ledger: ledger.open_job(request))
             if not created:
-                return record.job_id
-        job = Job(record.job_id, tool, request.run_id, request.candidate_id, key)
+                ours = self.workshop.get(record.job_id)
+                if ours is None or not ours.ended.is_set():
+                    return ours or record.job_id
+                # It ended here, but its end never came into the book: an ended job is nothing to join.
+                ended = record.job_id
+                await self._known(lambda ledger: ledger.cancel_job(ended))
+                record, created = await self._known(lambda ledger: ledger.open_job(request))
+                if not created:
+                    return record.job_id
+            job = Job(record.job_id, door.account, tool, request.run_id, request.candidate_id, key)
 
-        async def working(job: Job) -> dict[str, JsonValue]:
-            what = f"the end of {job.job_id}"
-            try:
-                await self.ledger.do(lambda ledger: ledger.start_job(job.job_id))
-                reply = await work(job)
-            except BaseException:
-                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id))
-                raise
-            if job.cancel_wanted:
-                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id, reply))
-            else:
-                await self.endings.end_job(job.run_id, what, lambda ledger: ledger.finish_job(job.job_id, reply))
-            return reply
+            async def working(job: Job) -> dict[str, JsonValue]:
+                what = f"the end of {job.job_id}"
+                try:
+                    await self.ledger.do(lambda ledger: ledger.start_job(job.job_id))
+                    reply = await work(job)
+                except BaseException:
+                    await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id))
+                    raise
+                if job.cancel_wanted:
+                    await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id, reply))
+                else:
+                    await self.endings.end_job(job.run_id, what, lambda ledger: ledger.finish_job(job.job_id, reply))
+                return reply
 
-        self.workshop.start(job, working)
-        return job
+            self.workshop.start(job, working)
+            return job
 
 
 def sentence(error: Exception) -> str:

@@ -9,6 +9,7 @@ from kernelgate.budget.errors import LedgerError
 from kernelgate.server.clients import ConfigError
 from kernelgate.server.gpus import NoSuchDevice
 from kernelgate.server.settings import SettingsError
+from kernelgate.server.tokens import TokenError
 from kernelgate.tasks.taskfile import TaskError
 from kernelgate.tools.kit.book import ToolMistake
 
@@ -20,7 +21,7 @@ class Trouble(Exception):
     """Why a command cannot go on: one sentence with what to do."""
 
 
-MENDABLE: Final = (LedgerError, TaskError, ToolMistake, NoSuchDevice, SettingsError, ConfigError, Trouble)
+MENDABLE: Final = (LedgerError, TaskError, ToolMistake, NoSuchDevice, SettingsError, ConfigError, TokenError, Trouble)
 """Errors whose sentence is for the user."""
 
 

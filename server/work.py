@@ -3,8 +3,11 @@
 A cancelled request ends its wait; `cancel` ends the work. Starting the same work twice joins it.
 """
 
+import contextlib
+import os
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +17,11 @@ from pydantic import JsonValue
 
 from kernelgate.budget.model import Amount, CandidateId, JobId, JobState, RunId
 from kernelgate.budget.records import InUse
+from kernelgate.server.turns import Turns
+from kernelgate.tools.kit.book import ToolMistake
 
+AHEAD: Final = 2
+"""Calls that are let through to a device at once: one has it, the next is ready when it ends."""
 HEARTBEAT_S: Final = 5.0
 """Idle watchdogs of clients see a sign of life this often."""
 
@@ -27,6 +34,7 @@ class Job:
     """One piece of work and where it stands. Owned by the `Workshop`."""
 
     job_id: JobId
+    account: str
     tool: str
     run_id: RunId
     candidate_id: CandidateId | None
@@ -40,6 +48,8 @@ class Job:
     reply: dict[str, JsonValue] | None = None
     error: BaseException | None = None
     cancel_wanted: bool = False
+    give_up: Callable[[], None] | None = None
+    """Leaves the queue before the device, while it stands there."""
     request_id: int | None = None
     """Of the worker's request in flight, so that `cancel` can reach it."""
     begun_s: float | None = None
@@ -56,6 +66,12 @@ class Job:
     """How long it had the device before, under the hold in hand."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
+
+    def ask_to_end(self) -> None:
+        """Have it stop: in the queue at once, at work when its worker is told."""
+        self.cancel_wanted = True
+        if self.give_up is not None:
+            self.give_up()
 
     @property
     def elapsed_s(self) -> float:
@@ -87,10 +103,33 @@ class Workshop:
     """The jobs of this server process. Ended jobs stay until `KEPT` newer ones have ended."""
 
     KEPT: Final = 200
+    MOST: Final = 64
+    """Of one account at a time: its next call is refused, before the server drowns in work that nobody can wait for."""
 
     def __init__(self, group: TaskGroup) -> None:
         self._group = group
         self._jobs: dict[JobId, Job] = {}
+        self._turns: dict[tuple[str, bool], Turns] = {}
+        self._begun: Counter[str] = Counter()
+
+    def turns(self, device_uid: str, *, lease: bool) -> Turns:
+        """The queue of the calls that take this device, or of those beside it that only build."""
+        places = AHEAD if lease else os.cpu_count() or 1
+        return self._turns.setdefault((device_uid, lease), Turns(places))
+
+    @contextlib.contextmanager
+    def room_for(self, account: str) -> Generator[None]:
+        """While a job of an account is begun; raises `ToolMistake` where it has as many in progress as it may."""
+        at_work = [job.job_id for job in self._jobs.values() if job.account == account and not job.ended.is_set()]
+        if len(at_work) + self._begun[account] >= self.MOST:
+            oldest = f" (the oldest is {at_work[0]})" if at_work else ""
+            why = f"{self.MOST} calls of this account are at work, and more are not begun"
+            raise ToolMistake(f"{why}: wait for one with job{oldest}, or cancel it.")
+        self._begun[account] += 1
+        try:
+            yield
+        finally:
+            self._begun[account] -= 1
 
     def get(self, job_id: JobId) -> Job | None:
         """A job of this process."""

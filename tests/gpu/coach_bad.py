@@ -96,7 +96,7 @@ class BadCase:
     """Another process samples the device's counters meanwhile."""
     on_cpu: bool = False
     """It makes sense on a CPU too."""
-    limit_s: int = 20
+    limit_s: int = 40
     charged_s_at_most: float = 5.0
 
 
@@ -299,10 +299,14 @@ def told_of(book: Keeper, case: BadCase, server: StdioServer) -> bool:
     return in_time
 
 
-def bad(book: Keeper, kind: str) -> None:
-    """All cases that make sense on a kind of device, those of the server that is short of something first."""
+def bad(book: Keeper, kind: str, only: Sequence[str] = ()) -> None:
+    """All cases that make sense on a kind of device, those of the server that is short of something first.
+
+    `only`: names of some of them; none is all.
+    """
     for where in ("without", "with"):
         chosen = [case for case in CASES if case.where == where and (kind == "cuda" or case.on_cpu)]
+        chosen = [case for case in chosen if not only or case.name in only]
         if kind == "cuda":
             chosen = [case for case in chosen if case.name != "full_depth_on_a_cpu"]
         try:

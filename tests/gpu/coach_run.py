@@ -26,6 +26,7 @@ import gpu_path as gpu_path  # before the package
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+from coach_bad import CASES as BAD_CASES
 from coach_bad import bad
 from coach_steps import DEPTH, FAILURES, STEP_S, lay_out, line_of, profiled, takes_depth
 from gpu_calls import known_good
@@ -40,8 +41,9 @@ from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Task
 from kernelgate.tasks.source import with_overrides
 
+NAMES: Final = [case.name for case in (*CASES, *BAD_CASES)]
 PARTS: Final = ("kernels", "bundled", "ncu", "bad")
-SECONDS: Final = 195.0
+SECONDS: Final = 330.0
 HARMLESS: Final = 1.25
 """A finding of less headroom than this tells nobody to change a kernel that is good."""
 PROFILED_BY_NCU: Final = ("softmax", "rmsnorm")
@@ -236,15 +238,15 @@ def coach(book: Book, kind: str, parts: Sequence[str], only: Sequence[str]) -> N
         with_a_server(book, kind, parts, only)
     if "ncu" in parts and kind == "cuda" and not only:
         ncu(book)
-    if "bad" in parts and not only:
-        bad(book, kind)
+    if "bad" in parts:
+        bad(book, kind, only)
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="Does a profile name the one fault of kernels that have one?")
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--only", action="append", default=[], choices=[case.name for case in CASES], metavar="NAME")
+    parser.add_argument("--only", action="append", default=[], choices=NAMES, metavar="NAME")
     parser.add_argument("--part", action="append", default=[], choices=PARTS, help="may be repeated; else all")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of the whole run")
     parser.add_argument("--write", action="store_true", help="write coach.json (of a CPU: coach_cpu.json)")

@@ -22,6 +22,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from kernelgate.budget.ledger import Ledger
+from kernelgate.server.trouble import leaves
 
 AGENTS = 4
 CANDIDATES = 6
@@ -121,7 +122,7 @@ WEIGHTS = """import torch
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.rand(1 << 20, 5900))
+        self.weight = torch.nn.Parameter(torch.rand(1 << 19, 5900))
 
     def forward(self, x):
         return x * self.weight[:4096]
@@ -281,7 +282,7 @@ async def bad_input(folder: Path) -> dict[str, Any]:
 
 async def crowded(folder: Path) -> dict[str, Any]:
     """A task of one server leaves too little memory for a task of another, which needs nearly all of the card."""
-    for name, source in (("weights", WEIGHTS), ("wide", RELU.replace("4096, 393216", "4096, 1310720"))):
+    for name, source in (("weights", WEIGHTS), ("wide", RELU.replace("4096, 393216", "4096, 1376256"))):
         (folder / name / "tasks").mkdir(parents=True)
         (folder / name / "tasks" / f"{name}.py").write_text(source)
     found: dict[str, Any] = {}
@@ -358,7 +359,8 @@ def main(out: str, *chosen: str) -> None:
             try:
                 found[name] = {"ok": True, **anyio.run(STEPS[name], Path(scratch))}
             except Exception as error:  # noqa: BLE001  written down; the next step goes on
-                found[name] = {"ok": False, "error": f"{type(error).__name__}: {error}"[:2000]}
+                said = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
+                found[name] = {"ok": False, "error": said[:2000]}
             found[name]["step_s"] = round(time.perf_counter() - began_s, 2)
         Path(out).write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
         sys.stdout.write(f"{name}: {json.dumps(found[name], default=str)[:1500]}\n")

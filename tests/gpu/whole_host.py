@@ -49,7 +49,7 @@ def parts(out: Path, checkout: str) -> tuple[Part, ...]:
         *(kernelbench if checkout else ()),
         program("write_figures", 60, str(out)),
         program("integrity_run", 400, str(out / "integrity_raw.json"), "--write"),
-        program("coach_run", 300, str(out / "coach_raw.json"), "--write"),
+        program("coach_run", 400, str(out / "coach_raw.json"), "--write"),
         program("timing_quality", 2400, str(out / "timing_quality_raw.json"), "--write"),
     )
 

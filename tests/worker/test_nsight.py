@@ -117,6 +117,14 @@ def test_a_line_that_is_told_in_two_places_counts_once_with_the_sum() -> None:
     assert [round(line.share, 3) for line in lines_of(again, "rows")] == [0.938, 0.035, 0.027]
 
 
+def test_a_line_of_a_file_that_ncu_does_not_find_any_more_has_the_candidates_own_text() -> None:
+    text = "x = tl.load(x_ptr + at)"
+    unread = LINES.replace(f"    {text}", "<Unable to open source file>")
+    assert lines_of(unread, "rows")[0].place == "candidate.py:16 <Unable to open source file>"
+    assert lines_of(unread, "rows", {"candidate.py": ["#"] * 15 + [text]}) == lines_of(LINES, "rows")
+    assert lines_of(unread, "rows", {"candidate.py": ["#"]}) == lines_of(unread, "rows"), "of another version of it"
+
+
 def test_lines_of_another_kernel_are_left_out_where_this_one_has_some() -> None:
     other = LINES.replace('"rows"', '"other"').replace("candidate.py", "other.py")
     assert lines_of(other + LINES, "rows") == lines_of(LINES, "rows")

@@ -101,8 +101,9 @@ class Nsight:
         longest = max(range(len(kernels)), key=lambda place: kernels[place].us)
         of_it = ("--launch-skip", str(longest), "--launch-count", "1")
         lines = lines_of(
-            self._table(ncu, "source", end_s, "--print-source", "cuda,sass", *of_it), kernels[longest].name
-        )
+            self._table(ncu, "source", end_s, "--print-source", "cuda,sass", *of_it), kernels[longest].name,
+            {file.name: file.read_text("utf-8", "replace").splitlines() for file in self._folder.glob("*.*")},
+        )  # fmt: skip
         if lines and len(kernels) == 1:  # each table takes about a second, which the candidate pays
             return located(kernels, {}, longest, lines)
         return located(kernels, hot_of(self._table(ncu, "source", end_s, "--print-source", "sass")), longest, lines)

@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Final
 
 from kernelgate.tools.kit.evidence import HotLine, Inspected, Stall
@@ -27,6 +28,9 @@ METRICS: Final = {
 """Our name → Nsight Compute's, and what makes a share of it."""
 STALL: Final = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
 SAMPLES: Final = "# Samples"
+UNREAD: Final = "<Unable to open"
+"""What ncu prints in place of a line whose file it does not find."""
+NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 DURATION: Final = "gpu__time_duration.sum"
 TO_US: Final = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6}
 
@@ -67,11 +71,12 @@ def hot_of(table: str) -> dict[str, tuple[HotLine, ...]]:
     return found
 
 
-def lines_of(table: str, kernel: str) -> tuple[HotLine, ...]:
+def lines_of(table: str, kernel: str, texts: Mapping[str, Sequence[str]] = NO_TEXTS) -> tuple[HotLine, ...]:
     """Of ncu's page `source` with lines and instructions of a launch: the lines of the source where most warps were.
 
     For each file and function a table, in which the row of a line has the sums of its instructions' rows, which follow
-    and have no number. Empty for a kernel that was built without line numbers.
+    and have no number. Empty for a kernel that was built without line numbers. `texts`: lines of files by name, for
+    those that were built in a folder which is gone.
     """
     found: dict[str, dict[str, dict[str, str]]] = {}
     file, function, columns = "", "", list[str]()
@@ -85,7 +90,9 @@ def lines_of(table: str, kernel: str) -> tuple[HotLine, ...]:
             columns = row
         elif columns and title.isdigit():
             # `Source` is there twice: of the line and, empty here, of an instruction.
-            cells = {**dict(zip(columns, row, strict=False)), "Source": f"{file}:{title} {value}"}
+            known = texts.get(file, ())
+            text = known[int(title) - 1] if value.startswith(UNREAD) and int(title) <= len(known) else value
+            cells = {**dict(zip(columns, row, strict=False)), "Source": f"{file}:{title} {text}"}
             _add(found.setdefault(function, {}).setdefault(f"{file}:{title}", {}), cells)
     chosen = [found[kernel]] if kernel in found else list(found.values())
     return _hottest([line for lines in chosen for line in lines.values()])

@@ -86,6 +86,19 @@ def test_claiming_too_much_in_some_pairs_does_not_hide_what_is_forged_in_the_oth
     assert (report.verdict, report.code) == ("suspicious", "TIMER_PATCH")
 
 
+def test_a_slow_candidate_is_not_accused_where_its_baseline_is_too_short_for_the_referees_clock() -> None:
+    rng = random.Random(8)
+    found = timing(
+        noisy(rng, 6.0, 0.01), noisy(rng, 80_000.0, 0.005), 24, true_candidate_us=noisy(rng, 78_900.0, 0.005)
+    )
+    short = tuple(
+        pair.model_copy(update={"baseline": pair.baseline.model_copy(update={"outside_us": (3.0,) * 4})})
+        for pair in found.pairs
+    )
+    report = verdict(found.model_copy(update={"pairs": short}))
+    assert report.verdict is not Verdict.suspicious, report.summary
+
+
 def with_work(found: WorkloadTiming, **beyond: float) -> WorkloadTiming:
     """The same timing, with processor time beyond the windows of its four calls of 250 µs."""
     pairs = tuple(

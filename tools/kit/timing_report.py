@@ -261,9 +261,11 @@ def forged(timing: WorkloadTiming) -> str:
     own, allowed = timing.bounds(0.95), timing.most_by_outside(0.95)
     if own is None or allowed is None or own.median <= allowed.high * (1 + FORGED_SHARE):
         return ""
+    claimed_us, outside_us = timing.candidate_us(), timing.candidate_outside_us()
+    if claimed_us >= outside_us:  # it claims no less than was seen: the baseline is too short for the referee's clock
+        return ""
     if timing.workload.held_out:
         return "on a hidden workload its own clock contradicts the referee's"
-    claimed_us, outside_us = timing.candidate_us(), timing.candidate_outside_us()
     return f"its own clock says {claimed_us:,.0f} µs a call, the referee's {outside_us:,.0f} µs"
 
 

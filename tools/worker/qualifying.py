@@ -25,6 +25,7 @@ class Qualifying:
 
     def reference(self, held: HeldWorkload, distribution: Distribution) -> ReferenceFacts:
         """Run it twice, and in float64; raises `TaskError`."""
+        self._tried = None  # the draw before this one: two at once may be more than there is memory for
         held.require_memory()
         self._tried = Tried(self._task, held, distribution)
         usual = self._usual.setdefault(held.name, {})

@@ -25,7 +25,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, ResourceListChangedNotific
 
 from kernelgate.budget.model import Rung
 from kernelgate.server import app
-from kernelgate.server.changes import MOST_FOLLOWED, Changes, Moved, _Follower
+from kernelgate.server.changes import _SINCE, MOST_FOLLOWED, Changes, Moved, _Follower
 
 SECRET = "secret-7f3a"
 WITHIN_S = 30.0
@@ -162,6 +162,12 @@ def test_a_burst_of_rows_is_one_message_and_what_was_told_is_not_told_again(tmp_
     }  # fmt: skip
     assert (moved["local"].opened, moved["other"].opened) == (False, True)
     assert changes._look(book.ledger) == {}
+    assert changes._seq == book.ledger.head().seq, "also past rows that are of no run"
+
+
+def test_a_look_reads_the_new_rows_alone_however_long_the_book_is(tmp_path: Path) -> None:
+    plan = [row["detail"] for row in book_of(tmp_path).ledger.query(f"EXPLAIN QUERY PLAN {_SINCE}", 1)]
+    assert "SEARCH e USING INTEGER PRIMARY KEY (rowid>?)" in plan
 
 
 @pytest.mark.anyio

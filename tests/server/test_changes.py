@@ -1,11 +1,12 @@
 """Changes: who asked is told what moved in the book, whoever wrote it, once for a burst, and nobody else."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from connecting import (
     BOTH_ERAS,
@@ -25,7 +26,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, ResourceListChangedNotific
 
 from kernelgate.budget.model import Rung
 from kernelgate.server import app
-from kernelgate.server.changes import _SINCE, MOST_FOLLOWED, Changes, Moved, _Follower
+from kernelgate.server.changes import _SINCE, MOST_FOLLOWED, MOST_STREAMS, Changes, Moved, _Follower
 
 SECRET = "secret-7f3a"
 WITHIN_S = 30.0
@@ -230,6 +231,28 @@ async def test_a_client_that_does_not_read_keeps_nobody_else_from_being_told(mon
     assert told == ["kernelgate://runs"]
 
 
+@pytest.mark.anyio
+async def test_streams_of_one_account_are_bounded_and_one_that_ended_makes_room(tmp_path: Path) -> None:
+    book_of(tmp_path)
+    async with connected("memory", tmp_path, "auto") as client, AsyncExitStack() as open_streams:
+        for _ in range(MOST_STREAMS - 1):
+            await open_streams.enter_async_context(client.listen(resources_list_changed=True))
+        async with client.listen(resources_list_changed=True):
+            with pytest.raises(MCPError, match="limit reached"):
+                await listen(client, "kernelgate://runs")
+        with anyio.fail_after(WITHIN_S):
+            while await refused(client):
+                await anyio.lowlevel.checkpoint()  # the server hears of the end a moment later
+
+
+async def refused(client: Client) -> bool:
+    try:
+        await listen(client, "kernelgate://runs")
+    except MCPError:
+        return True
+    return False
+
+
 WRONG = {
     "kernelgate://runs/r9": "unknown run 'r9'",
     "kernelgate://runs/r2/ledger": "unknown run 'r2'",
@@ -249,10 +272,10 @@ async def test_a_wrong_subscription_is_one_clear_error_before_2026_and_left_out_
     many = [f"kernelgate://runs/r{number}" for number in range(1, MOST_FOLLOWED + 2)]
     async with connected(way, tmp_path, "legacy") as client:
         for uri, words in WRONG.items():
-            with pytest.raises(MCPError) as refused:
+            with pytest.raises(MCPError) as error:
                 await subscribe(client, uri)
-            assert refused.value.code == INVALID_PARAMS
-            assert words in refused.value.message
+            assert error.value.code == INVALID_PARAMS
+            assert words in error.value.message
     async with connected(way, tmp_path, "auto") as client:
         wish = ["kernelgate://runs/r1", *WRONG]
         async with client.listen(tools_list_changed=True, resource_subscriptions=wish) as stream:

@@ -49,6 +49,26 @@ class FunnelRow(Frozen):
     """Charged for those calls."""
 
 
+class LedgerRow(Frozen):
+    """One event of a run."""
+
+    seq: int
+    kind: str
+    """`grant`, `hold`, `override`, `extend`, `settle`, `release`, `refuse`, `overrun`, `note`, `close`."""
+    rung: Rung | None
+    candidate_id: str | None
+    job_id: str | None
+    calls: int
+    device_s: float
+    """Held by a hold, charged by a settle."""
+    overrun_s: float
+    """Beyond the hold; paid by the house."""
+    refusal_kind: str | None
+    reason: str
+    missing: str
+    created_utc: str
+
+
 class Savings(Frozen):
     """The ladder against timing every correct candidate precisely. Checking costs the same either way."""
 
@@ -82,6 +102,14 @@ def funnel(ledger: Ledger, run_id: str) -> tuple[FunnelRow, ...]:
     """The rungs of a run, lowest first."""
     rows = ledger.query("SELECT * FROM funnel WHERE run_id = ? ORDER BY step", run_id)
     return tuple(FunnelRow.model_validate(_only(row, FunnelRow), strict=False) for row in rows)
+
+
+def recent_rows(ledger: Ledger, run_id: str, *, limit: int) -> tuple[LedgerRow, ...]:
+    """The last events of a run, newest first; without the amounts of the purse, which each of them repeats."""
+    rows = ledger.query(
+        "SELECT *, gpu_s + cpu_s AS device_s FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT ?", run_id, limit
+    )
+    return tuple(LedgerRow.model_validate(_only(row, LedgerRow), strict=False) for row in rows)
 
 
 def savings(ledger: Ledger, run_id: str) -> Savings:

@@ -1,33 +1,30 @@
-"""The MCP face: the list of tools, and one handler that all calls pass through."""
+"""The MCP face: the list of tools, one handler that all calls pass through, and what is wired beside them."""
 
 import json
-import logging
-import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp.types as types
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from pydantic import ValidationError
 
-from kernelgate.budget.errors import LedgerError
-from kernelgate.budget.model import LOCAL
-from kernelgate.server import replies
+from kernelgate.server import prompts, replies, resources
 from kernelgate.server.book import ServerBook
-from kernelgate.server.gate import EnvironmentFault, Gate
+from kernelgate.server.caller import account_of, client_of
+from kernelgate.server.changes import Changes
+from kernelgate.server.completion import on_completion
+from kernelgate.server.gate import Gate
 from kernelgate.server.installed import package_version
-from kernelgate.server.services import Services, sentence
+from kernelgate.server.services import Services
+from kernelgate.server.told import told
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.book import ToolMistake
 from kernelgate.tools.kit.catalogue import AnyTool, find_tools
 from kernelgate.tools.kit.envelope import reply_model
 from kernelgate.tools.kit.spec import BookTool, MeasuringTool
-
-log = logging.getLogger("kernelgate")
 
 INSTRUCTIONS: Final = (
     "Optimise a GPU kernel under a budget. Loop: list_tasks -> get_task -> start_run -> compile (returns "
@@ -78,13 +75,38 @@ def _listed(tool: AnyTool) -> types.Tool:
 OpenServices = Callable[[], AbstractAsyncContextManager[Services]]
 
 
+class AgentServer(Server[Services]):
+    """The SDK's server, which says of itself what it really serves."""
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> types.ServerCapabilities:
+        """As the SDK derives them, but for changes of lists: that of resources is told, the others never change."""
+        derived = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        return derived.model_copy(
+            update={
+                "tools": types.ToolsCapability(list_changed=False),
+                "prompts": types.PromptsCapability(list_changed=False),
+                "resources": types.ResourcesCapability(subscribe=True, list_changed=True),
+            }
+        )
+
+
 def build(open_services: OpenServices) -> Server[Services]:
     """The server; `open_services` opens ledger and workshop while it runs."""
     shown = face()
+    changes = Changes()
 
     @asynccontextmanager
     async def lifespan(_: Server[Services]) -> AsyncGenerator[Services]:
-        async with open_services() as services:
+        async with open_services() as services, changes.watched(services):
             yield services
 
     async def on_list_tools(
@@ -97,7 +119,7 @@ def build(open_services: OpenServices) -> Server[Services]:
     ) -> types.CallToolResult:
         return await answer(shown, ctx, params)
 
-    return Server(
+    server = AgentServer(
         "kernelgate",
         version=package_version("kernelgate"),
         title="kernelgate",
@@ -105,7 +127,18 @@ def build(open_services: OpenServices) -> Server[Services]:
         lifespan=lifespan,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
+        on_list_resources=resources.on_list_resources,
+        on_list_resource_templates=resources.on_list_templates,
+        on_read_resource=resources.on_read_resource,
+        on_subscribe_resource=changes.on_subscribe,
+        on_unsubscribe_resource=changes.on_unsubscribe,
+        on_subscriptions_listen=changes.on_listen,
+        on_list_prompts=prompts.on_list_prompts,
+        on_get_prompt=prompts.on_get_prompt,
+        on_completion=on_completion,
     )
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.on_initialized)
+    return server
 
 
 async def answer(
@@ -117,18 +150,8 @@ async def answer(
         return replies.mistake(replies.unknown_tool(params.name, list(shown.tools)))
     try:
         return replies.result_of(await _serve(tool, parsed(tool, params.arguments), ctx))
-    except (ToolMistake, EnvironmentFault) as error:
-        return replies.mistake(str(error))
-    except LedgerError as error:
-        log.warning("call of %s: %s", tool.name, error)
-        return replies.mistake(sentence(error))
-    except Exception:
-        reference = uuid.uuid4().hex[:8]
-        log.exception("call of %s failed, reference %s", tool.name, reference)
-        return replies.mistake(
-            f"Something failed in the server (reference {reference}); the call was not charged. Try again; if it "
-            "stays, the server's log has the details under that reference."
-        )
+    except Exception as error:  # noqa: BLE001 -- it is logged by `told`, and no text of it may go on from here
+        return replies.mistake(told(error, f"call of {tool.name}").sentence)
 
 
 def parsed(tool: AnyTool, arguments: Mapping[str, Any] | None) -> Frozen:
@@ -162,22 +185,3 @@ async def _serve(tool: AnyTool, args: Frozen, ctx: ServerRequestContext[Services
         await ctx.session.report_progress(steps, None, f"{tool.name}: {stage}{of}")
 
     return await Gate(services, account_of(ctx)).call(tool, args, on_progress)
-
-
-def account_of(ctx: ServerRequestContext[Services]) -> str:
-    """Whose purse and whose runs a request is about: over HTTP that of its token, else the local account."""
-    token = get_access_token()
-    return LOCAL if token is None else token.client_id
-
-
-def client_of(ctx: ServerRequestContext[Services]) -> tuple[str, str]:
-    """Name and version that the client gave itself: for the ledger, never for authorisation."""
-    meta: Mapping[str, Any] = ctx.meta or {}
-    info: Any = meta.get("io.modelcontextprotocol/clientInfo")
-    if isinstance(info, dict):
-        info = cast("dict[str, Any]", info)
-        return str(info.get("name", ""))[:100], str(info.get("version", ""))[:100]
-    params = ctx.session.client_params
-    if params is None:
-        return "", ""
-    return params.client_info.name[:100], params.client_info.version[:100]

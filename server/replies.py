@@ -30,8 +30,12 @@ def result_of(report: Frozen | dict[str, JsonValue]) -> types.CallToolResult:
     """A tool result: several clients hand the model only the structure, others only the text, so both say the same."""
     structure = report.model_dump(mode="json") if isinstance(report, BaseModel) else report
     slim = pruned(structure)
-    text = json.dumps(slim, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=slim)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=json_of(slim))], structured_content=slim)
+
+
+def json_of(slim: JsonValue) -> str:
+    """What is sent as text: short, and JSON whatever it holds."""
+    return json.dumps(slim, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def mistake(sentence: str) -> types.CallToolResult:

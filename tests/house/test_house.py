@@ -87,9 +87,9 @@ def test_every_test_can_fail() -> None:
     )
 
 
-def test_each_tool_has_its_snapshot_and_no_snapshot_is_left_over() -> None:
+def test_each_tool_and_each_other_list_has_its_snapshot_and_no_snapshot_is_left_over() -> None:
     snapshots = {path.stem for path in (ROOT / "tests/snapshots").glob("*.json")}
-    assert snapshots == {tool.name for tool in find_tools()}
+    assert snapshots == {tool.name for tool in find_tools()} | {"prompts", "resources", "resource_templates"}
 
 
 def test_the_development_links_lead_to_the_real_folders() -> None:

@@ -15,6 +15,7 @@ from synthetic import workload
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.app import build
+from kernelgate.server.resources import VIEWS
 from kernelgate.server.run_commands import write_best
 from kernelgate.server.services import open_services
 from kernelgate.server.settings import Settings
@@ -93,6 +94,14 @@ def kept(folder: Path) -> str:
     )
 
 
+def addresses(details: dict[str, Any]) -> list[str]:
+    """Every resource about the run and its candidate."""
+    values = {"task": "softmax", "run_id": "r1", "candidate_id": "c1"}
+    named = [view.template.format_map(values | {"text": "{text}"}) for view in VIEWS]
+    texts = [artifact["name"] for artifact in details["candidate"]["artifacts"]]
+    return [uri.format(text=text) for uri in named for text in (texts if "{text}" in uri else [""])]
+
+
 async def climbed(folder: Path, runner: FakeRunner) -> tuple[dict[str, Any], str]:
     """The reply of a climb to the top, and all that was said about it, one way or another."""
     said: list[str] = []
@@ -113,6 +122,7 @@ async def climbed(folder: Path, runner: FakeRunner) -> tuple[dict[str, Any], str
         await call("list_candidates", run_id="r1")
         await call("job", job_id="j1")
         await call("get_budget", run_id="r1")
+        said += [(await client.read_resource(uri)).model_dump_json() for uri in addresses(details)]
     return reply, "".join(said)
 
 

@@ -1,7 +1,6 @@
 """A healthy task is fit; a degenerate one is found by the mutant that passes on it. No candidate runs here."""
 
 import json
-import weakref
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from kernelgate.tools.worker.bench import House, RefereeBench
 from kernelgate.tools.worker.control import Busy
 from kernelgate.tools.worker.lending import MemfdLender
 from kernelgate.tools.worker.reference import TaskError
-from kernelgate.tools.worker.trials import Tried
 
 FILE = """
 import torch, math, random, os
@@ -386,23 +384,3 @@ def test_a_module_with_weights_by_the_dozen_is_not_looked_at_one_by_one() -> Non
     many = "self.many = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(32)) for _ in range(9)])"
     facts, _ = tried(a_task("return x + sum(self.many)", many, distributions=["normal"]))
     assert not [trial for trial in facts.trials if trial.mutant == "ignored"]
-
-
-def test_of_the_draw_before_nothing_is_kept_while_memory_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[bool] = []
-    before: list[weakref.ref[Any]] = []
-
-    def asked(held: reference.HeldWorkload, times: int = 1) -> None:
-        kept.extend(draw() is not None for draw in before)
-
-    made = Tried.__init__
-
-    def making(draw: Tried, *rest: Any) -> None:
-        before.append(weakref.ref(draw))
-        made(draw, *rest)
-
-    monkeypatch.setattr(reference.HeldWorkload, "require_memory", asked)
-    monkeypatch.setattr(Tried, "__init__", making)
-    assert tried(a_task("return torch.tanh(x)"))[1].fit
-    assert len(before) > 1
-    assert not any(kept)

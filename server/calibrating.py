@@ -40,6 +40,11 @@ CLOCK_CHANGE: Final = 0.20
 
 async def noise_floor(services: Services, job: Job, door: Door) -> float:
     """Largest gap that this device makes of the task's baseline against itself; measured once per environment."""
+    async with services.workshop.alone("noise floor", door.run.task_digest, door.environment.environment_id):
+        return await _noise_floor(services, job, door)
+
+
+async def _noise_floor(services: Services, job: Job, door: Door) -> float:
     here = door.environment.environment_id
     known, now = await services.ledger.do(
         lambda ledger: (ledger.calibration(here, AA_KIND, door.run.task_digest), ledger.latest_observation(here))

@@ -183,6 +183,14 @@ async def qualify(services: Services, task: Task, device: DeviceRef, environment
     stored = await known_qualification(services, task, environment)
     if stored is not None:
         return judge_task(task, stored)
+    async with services.workshop.alone("qualify", task.digest, environment.environment_id):
+        stored = await known_qualification(services, task, environment)
+        if stored is not None:
+            return judge_task(task, stored)
+        return await _qualify_now(services, task, device, environment)
+
+
+async def _qualify_now(services: Services, task: Task, device: DeviceRef, environment: Environment) -> TaskFitness:
     if trouble := await trouble_with(services, task, device, environment):
         raise ToolMistake(f"task {task.name} cannot be tried now: {trouble}.")
     reply = await _send(services, None, device, "qualify", task, {}, None, lease=True, cap_s=QUALIFY_LIMIT_S)

@@ -106,7 +106,8 @@ class Timed(Frozen):
 async def time_other_baselines(services: Services, job: Job, door: Door, floor: float) -> None:
     """Time those of the task's baselines that were not timed yet in this environment at its clocks; on the house."""
     for name in _others(door.task.baselines):
-        await _time_once(services, job, door, name, PrecisePlan(floor=floor))
+        async with services.workshop.alone(name, door.run.task_digest, door.environment.environment_id):
+            await _time_once(services, job, door, name, PrecisePlan(floor=floor))
 
 
 async def _time_once(services: Services, job: Job, door: Door, name: Baseline, plan: PrecisePlan) -> None:

@@ -111,11 +111,16 @@ class Workshop:
         self._jobs: dict[JobId, Job] = {}
         self._turns: dict[tuple[str, bool], Turns] = {}
         self._begun: Counter[str] = Counter()
+        self._alone: dict[tuple[str, ...], anyio.Lock] = {}
 
     def turns(self, device_uid: str, *, lease: bool) -> Turns:
         """The queue of the calls that take this device, or of those beside it that only build."""
         places = AHEAD if lease else os.cpu_count() or 1
         return self._turns.setdefault((device_uid, lease), Turns(places))
+
+    def alone(self, *what: str) -> anyio.Lock:
+        """Held while the house finds something out, so that all who need it wait for one finding and make no second."""
+        return self._alone.setdefault(what, anyio.Lock())
 
     @contextlib.contextmanager
     def room_for(self, account: str) -> Generator[None]:

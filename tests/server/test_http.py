@@ -19,6 +19,7 @@ from live_server import forward
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
+from kernelgate.server.serve_http import listening, place_of
 from kernelgate.server.tokens import Tokens
 from kernelgate.server.work import Workshop
 from kernelgate.tools.worker import processes
@@ -316,3 +317,8 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, server: HttpServer) -> Non
     )
     assert done.returncode == 2
     assert "cannot be listened at (Address already in use): give another" in done.stderr
+
+
+def test_answers_are_not_held_back_by_the_network_stack() -> None:
+    with listening(place_of("127.0.0.1:0", "", needs_token=False)) as sock:
+        assert sock.proto == socket.IPPROTO_TCP, "else asyncio leaves Nagle's delay on: 40 ms an answer"

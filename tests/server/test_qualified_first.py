@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fakes import FakeRunner
 from going_well import Answer, built, correct, finished, qualified
@@ -110,3 +111,17 @@ async def test_a_device_that_others_hold_says_nothing_against_a_task(tmp_path: P
     assert "could not be tried yet: The device cpu was leased by others" in refused.content[0].text
     assert "does not qualify" not in refused.content[0].text
     assert not again.is_error
+
+
+@pytest.mark.anyio
+async def test_many_who_open_a_run_at_once_have_its_task_tried_once(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    async def opening(client: Client) -> None:
+        opened.append((await client.call_tool("start_run", {"task": "softmax"})).structured_content["run"]["run_id"])
+
+    async with in_environment(tmp_path, "h", qualified) as (client, asked), anyio.create_task_group() as group:
+        for _ in range(6):
+            group.start_soon(opening, client)
+    assert sorted(opened) == [f"r{number}" for number in range(1, 7)]
+    assert asked.count("qualify") == 1

@@ -1,0 +1,89 @@
+"""Codex without an account: its list, and a call of our tools through its app server, which needs no model."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any, Final
+
+from node_box import CALL_LIMIT_S, NodeBox, Seen
+
+from kernelgate.tools.kit.catalogue import find_tools
+
+PACKAGE: Final = "@openai/codex"
+NOWHERE: Final = (
+    "-c",
+    'model_provider="none"',
+    "-c",
+    'model_providers.none={name="none",base_url="http://127.0.0.1:9/v1"}',
+)
+"""No model is asked, and Codex looks for none outside this machine."""
+
+
+class AppServer:
+    """Codex's app server, spoken to over its pipes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._number = 0
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self._process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return its result; an error's message stands under `error`."""
+        self._number += 1
+        self.tell({"id": self._number, "method": method, "params": params})
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if message.get("id") == self._number and "method" not in message:
+                result: dict[str, Any] = message.get("result") or {"error": message["error"]["message"]}
+                return result
+        return {"error": "the app server left"}
+
+
+def look(box: NodeBox) -> Iterator[Seen]:
+    """Write the entry, list it, and call tools through a thread without a model."""
+    version = box.install(PACKAGE)
+
+    def seen(step: str, words: str, *, ok: bool) -> Seen:
+        return Seen("Codex CLI", version, step, ok, words)
+
+    written = box.run(box.kernelgate("config", "codex", "--write", *box.served()))
+    listed = box.run([box.program("codex"), "mcp", "list"])
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("kernelgate ")]
+    ok = written.status == 0 and listed.status == 0 and "enabled" in "".join(lines)
+    yield seen("`kernelgate config codex --write`, codex mcp list", "enabled" if ok else listed.text, ok=ok)
+    got = box.run([box.program("codex"), "mcp", "get", "kernelgate"])
+    yield seen("codex mcp get: the time-out that the entry raises", "660 s", ok="tool_timeout_sec: 660" in got.text)
+
+    with subprocess.Popen(
+        [box.program("codex"), "app-server", *NOWHERE], cwd=box.project, env=box.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield from _through_a_thread(AppServer(process), str(box.project), seen)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(CALL_LIMIT_S)
+        finally:
+            process.kill()
+
+
+def _through_a_thread(codex: AppServer, folder: str, seen: Any) -> Iterator[Seen]:
+    codex.ask("initialize", {"clientInfo": {"name": "kernelgate-clients", "version": "1"}})
+    codex.tell({"method": "initialized"})
+    thread = codex.ask("thread/start", {"cwd": folder}).get("thread", {}).get("id", "")
+    servers = codex.ask("mcpServerStatus/list", {"threadId": thread}).get("data", [])
+    ours = next((server for server in servers if server["name"] == "kernelgate"), {"tools": {}})
+    names = sorted(ours["tools"])
+    yield seen("app-server, mcpServerStatus/list", f"{len(names)} tools", ok=names == [t.name for t in find_tools()])
+    for tool, arguments in (("get_task", {"task": "softmax"}), ("start_run", {"task": "softmax"})):
+        asked = {"threadId": thread, "server": "kernelgate", "tool": tool, "arguments": arguments}
+        result = codex.ask("mcpServer/tool/call", asked)
+        structure = result.get("structuredContent") or {}
+        said = structure.get("summary") or str(result)[:200]
+        yield seen(f"app-server, mcpServer/tool/call {tool}", said, ok=structure.get("status") == "ok")

@@ -1,0 +1,37 @@
+"""Gemini CLI without an account: the entry in its settings, and its health check."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from node_box import NodeBox, Seen
+
+PACKAGE: Final = "@google/gemini-cli"
+TRUSTED: Final = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
+"""In a folder that is not trusted it starts no server at all."""
+
+
+def look(box: NodeBox) -> Iterator[Seen]:
+    """Write the entry and list it; then the same through Gemini CLI's own command."""
+    version = box.install(PACKAGE)
+    settings = box.home / ".gemini/settings.json"
+
+    def seen(step: str, words: str, *, ok: bool) -> Seen:
+        return Seen("Gemini CLI", version, step, ok, words)
+
+    written = box.run(box.kernelgate("config", "gemini-cli", "--write", *box.served()))
+    for step, more, mark in (("a trusted folder", TRUSTED, "Connected"), ("any other folder", {}, "Disabled")):
+        listed = box.run([box.program("gemini"), "mcp", "list"], more=more)
+        lines = [line for line in listed.text.splitlines() if "kernelgate: " in line]
+        end = lines[0].rpartition(" - ")[2] if lines else listed.text
+        yield seen(f"`kernelgate config gemini-cli --write`, gemini mcp list in {step}", end, ok=end == mark)
+
+    by_hand = written.stdout.strip().splitlines()[-1].split()
+    wanted = json.loads(settings.read_text(encoding="utf-8"))
+    settings.unlink()
+    added = box.run([box.program(by_hand[0]), *by_hand[1:]])
+    found = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    # Gemini CLI leaves out what is empty.
+    del wanted["mcpServers"]["kernelgate"]["env"]
+    ok = added.status == 0 and found.get("mcpServers") == wanted["mcpServers"]
+    yield seen("the line of `kernelgate config gemini-cli`", "makes the same entry" if ok else added.text, ok=ok)

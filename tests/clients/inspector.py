@@ -1,0 +1,45 @@
+"""MCP Inspector's command line, an independent client in TypeScript, over stdio: it lists the tools and calls them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from node_box import Done, NodeBox, Seen
+
+from kernelgate.tools.kit.catalogue import find_tools
+
+PACKAGE: Final = "@modelcontextprotocol/inspector"
+TOOL_FAILED: Final = 5
+"""Its exit status where a tool answered with an error."""
+
+
+def look(box: NodeBox) -> Iterator[Seen]:
+    """List, call, and call wrongly."""
+    version = box.install(PACKAGE)
+
+    def ask(*words: str) -> Done:
+        server = box.kernelgate("serve", *box.served())
+        return box.run([box.program("mcp-inspector"), "--cli", *server, *words, "--format", "json"])
+
+    def seen(step: str, words: str, *, ok: bool) -> Seen:
+        return Seen("MCP Inspector CLI", version, step, ok, words)
+
+    listed = ask("--method", "tools/list")
+    names = [tool["name"] for tool in _result(listed).get("tools", [])]
+    yield seen("tools/list", f"{len(names)} tools", ok=names == [tool.name for tool in find_tools()])
+    for tool, argument in (("list_tasks", "query=soft"), ("get_task", "task=softmax"), ("start_run", "task=softmax")):
+        called = ask("--method", "tools/call", "--tool-name", tool, "--tool-arg", argument)
+        structure = _result(called).get("structuredContent", {})
+        ok = called.status == 0 and structure.get("status") == "ok"
+        yield seen(f"tools/call {tool}", structure.get("summary", called.text), ok=ok)
+    wrong = ask("--method", "tools/call", "--tool-name", "get_task", "--tool-arg", "tsak=softmax")
+    ok = wrong.status == TOOL_FAILED and "did you mean 'task'" in wrong.text
+    yield seen("tools/call with a misspelt argument", f"status {wrong.status}, the sentence that says so", ok=ok)
+
+
+def _result(done: Done) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(done.stdout)["result"]
+    except (json.JSONDecodeError, KeyError):
+        return {}
+    return result

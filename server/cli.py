@@ -163,6 +163,15 @@ def config(client: str, *, write: bool, **options: Any) -> None:
     sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write))
 
 
+@main.command()
+@_options
+def plugin(**options: Any) -> None:
+    """Make a folder with a plugin (server and skill) for Claude Code and a skill for others, and print its path."""
+    from kernelgate.server.plugin_command import run_plugin
+
+    sys.exit(run_plugin(_settings(**options), _serve_arguments(**options)))
+
+
 def _serve_arguments(
     data: Path | None, task_dirs: tuple[Path, ...], kernelbench: Path | None, device: str | None,
     policy_file: Path | None,

@@ -1,4 +1,4 @@
-"""Claude Code without an account: the command that `kernelgate config` prints, and its health check."""
+"""Claude Code without an account: the command that `kernelgate config` prints, its health check, and the plugin."""
 
 import shlex
 from collections.abc import Iterator
@@ -32,6 +32,21 @@ def look(box: NodeBox) -> Iterator[Seen]:
     ok = written.status == 0 and "Pending approval" in "".join(health)
     yield seen("`kernelgate config claude-code --write`, claude mcp list", _end(health), ok=ok)
     (box.project / ".mcp.json").unlink()
+    yield from _as_a_plugin(box, version)
+
+
+def _as_a_plugin(box: NodeBox, version: str) -> Iterator[Seen]:
+    claude = box.program("claude")
+    folder = box.run(box.kernelgate("plugin", *box.served())).stdout.strip()
+    checked = box.run([claude, "plugin", "validate", "--strict", folder])
+    words = "passed" if checked.status == 0 else checked.text
+    yield Seen("Claude Code", version, "claude plugin validate --strict", checked.status == 0, words)
+    installed = box.run([claude, "plugin", "install", "kernelgate", "--marketplace", folder])
+    health = [said for said in box.run([claude, "mcp", "list"]).text.splitlines() if "plugin:kernelgate" in said]
+    details = box.run([claude, "plugin", "details", "kernelgate"]).text
+    ok = installed.status == 0 and "✔ Connected" in "".join(health) and "Skills (1)  kernelgate" in details
+    step = 'claude plugin install kernelgate --marketplace "$(kernelgate plugin)"'
+    yield Seen("Claude Code", version, step, ok, f"one skill; its server in claude mcp list: {_end(health)}")
 
 
 def _end(health: list[str]) -> str:

@@ -1,6 +1,7 @@
 """Codex without an account: its list, and a call of our tools through its app server, which needs no model."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
@@ -60,6 +61,8 @@ def look(box: NodeBox) -> Iterator[Seen]:
     got = box.run([box.program("codex"), "mcp", "get", "kernelgate"])
     yield seen("codex mcp get: the time-out that the entry raises", "660 s", ok="tool_timeout_sec: 660" in got.text)
 
+    plugin = box.run(box.kernelgate("plugin", *box.served())).stdout.strip()
+    shutil.copytree(f"{plugin}/skills/kernelgate", box.home / ".agents/skills/kernelgate", dirs_exist_ok=True)
     with subprocess.Popen(
         [box.program("codex"), "app-server", *NOWHERE], cwd=box.project, env=box.environment(),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -81,6 +84,9 @@ def _through_a_thread(codex: AppServer, folder: str, seen: Any) -> Iterator[Seen
     ours = next((server for server in servers if server["name"] == "kernelgate"), {"tools": {}})
     names = sorted(ours["tools"])
     yield seen("app-server, mcpServerStatus/list", f"{len(names)} tools", ok=names == [t.name for t in find_tools()])
+    found = [skill for row in codex.ask("skills/list", {"cwds": [folder]}).get("data", []) for skill in row["skills"]]
+    ok = any(skill["name"] == "kernelgate" and skill["enabled"] for skill in found)
+    yield seen("the skill in ~/.agents/skills, app-server, skills/list", "enabled" if ok else "not there", ok=ok)
     for tool, arguments in (("get_task", {"task": "softmax"}), ("start_run", {"task": "softmax"})):
         asked = {"threadId": thread, "server": "kernelgate", "tool": tool, "arguments": arguments}
         result = codex.ask("mcpServer/tool/call", asked)

@@ -1,4 +1,4 @@
-"""Gemini CLI without an account: the entry in its settings, and its health check."""
+"""Gemini CLI without an account: the entry in its settings, its health check, and the skill."""
 
 import json
 from collections.abc import Iterator
@@ -35,3 +35,9 @@ def look(box: NodeBox) -> Iterator[Seen]:
     del wanted["mcpServers"]["kernelgate"]["env"]
     ok = added.status == 0 and found.get("mcpServers") == wanted["mcpServers"]
     yield seen("the line of `kernelgate config gemini-cli`", "makes the same entry" if ok else added.text, ok=ok)
+
+    plugin = box.run(box.kernelgate("plugin", *box.served())).stdout.strip()
+    box.run([box.program("gemini"), "skills", "install", "--consent", f"{plugin}/skills/kernelgate"])
+    skills = box.run([box.program("gemini"), "skills", "list"]).text
+    ok = "kernelgate [Enabled]" in skills
+    yield seen('gemini skills install "$(kernelgate plugin)/skills/kernelgate"', "enabled" if ok else skills, ok=ok)

@@ -3,7 +3,8 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from node_box import CALL_LIMIT_S, NodeBox, Seen
@@ -63,12 +64,35 @@ def look(box: NodeBox) -> Iterator[Seen]:
 
     plugin = box.run(box.kernelgate("plugin", *box.served())).stdout.strip()
     shutil.copytree(f"{plugin}/skills/kernelgate", box.home / ".agents/skills/kernelgate", dirs_exist_ok=True)
+    with app_server(box) as codex:
+        thread = thread_of(codex, str(box.project))
+        servers = codex.ask("mcpServerStatus/list", {"threadId": thread}).get("data", [])
+        ours = next((server for server in servers if server["name"] == "kernelgate"), {"tools": {}})
+        names = sorted(ours["tools"])
+        ok = names == [tool.name for tool in find_tools()]
+        yield seen("app-server, mcpServerStatus/list", f"{len(names)} tools", ok=ok)
+        rows = codex.ask("skills/list", {"cwds": [str(box.project)]}).get("data", [])
+        ok = any(skill["name"] == "kernelgate" and skill["enabled"] for row in rows for skill in row["skills"])
+        yield seen("the skill in ~/.agents/skills, app-server, skills/list", "enabled" if ok else "not there", ok=ok)
+        for tool in ("get_task", "start_run"):
+            result = call(codex, thread, "kernelgate", tool, {"task": "softmax"})
+            structure = result.get("structuredContent") or {}
+            said = structure.get("summary") or str(result)[:200]
+            yield seen(f"app-server, mcpServer/tool/call {tool}", said, ok=structure.get("status") == "ok")
+
+
+@contextmanager
+def app_server(box: NodeBox, more: Mapping[str, str] | None = None) -> Iterator[AppServer]:
+    """An app server that has been greeted."""
     with subprocess.Popen(
-        [box.program("codex"), "app-server", *NOWHERE], cwd=box.project, env=box.environment(),
+        [box.program("codex"), "app-server", *NOWHERE], cwd=box.project, env=box.environment(**(more or {})),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
         try:
-            yield from _through_a_thread(AppServer(process), str(box.project), seen)
+            codex = AppServer(process)
+            codex.ask("initialize", {"clientInfo": {"name": "kernelgate-clients", "version": "1"}})
+            codex.tell({"method": "initialized"})
+            yield codex
             assert process.stdin is not None
             process.stdin.close()
             process.wait(CALL_LIMIT_S)
@@ -76,20 +100,12 @@ def look(box: NodeBox) -> Iterator[Seen]:
             process.kill()
 
 
-def _through_a_thread(codex: AppServer, folder: str, seen: Any) -> Iterator[Seen]:
-    codex.ask("initialize", {"clientInfo": {"name": "kernelgate-clients", "version": "1"}})
-    codex.tell({"method": "initialized"})
-    thread = codex.ask("thread/start", {"cwd": folder}).get("thread", {}).get("id", "")
-    servers = codex.ask("mcpServerStatus/list", {"threadId": thread}).get("data", [])
-    ours = next((server for server in servers if server["name"] == "kernelgate"), {"tools": {}})
-    names = sorted(ours["tools"])
-    yield seen("app-server, mcpServerStatus/list", f"{len(names)} tools", ok=names == [t.name for t in find_tools()])
-    found = [skill for row in codex.ask("skills/list", {"cwds": [folder]}).get("data", []) for skill in row["skills"]]
-    ok = any(skill["name"] == "kernelgate" and skill["enabled"] for skill in found)
-    yield seen("the skill in ~/.agents/skills, app-server, skills/list", "enabled" if ok else "not there", ok=ok)
-    for tool, arguments in (("get_task", {"task": "softmax"}), ("start_run", {"task": "softmax"})):
-        asked = {"threadId": thread, "server": "kernelgate", "tool": tool, "arguments": arguments}
-        result = codex.ask("mcpServer/tool/call", asked)
-        structure = result.get("structuredContent") or {}
-        said = structure.get("summary") or str(result)[:200]
-        yield seen(f"app-server, mcpServer/tool/call {tool}", said, ok=structure.get("status") == "ok")
+def thread_of(codex: AppServer, folder: str) -> str:
+    """A new thread's id; no model is asked for it."""
+    return str(codex.ask("thread/start", {"cwd": folder}).get("thread", {}).get("id", ""))
+
+
+def call(codex: AppServer, thread: str, server: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool as a model would have it called."""
+    asked = {"threadId": thread, "server": server, "tool": tool, "arguments": arguments}
+    return codex.ask("mcpServer/tool/call", asked)

@@ -5,12 +5,12 @@ is there both fail the run. The suite speaks HTTP only.
 """
 
 import json
-import socket
+import re
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ FIXTURE_FREE: Final = frozenset((
     "http-header-validation", "sep-2164-resource-not-found",
 ))  # fmt: skip
 """Scenarios that ask for nothing by name: all others fail or pass on a real server for a reason of no interest."""
-START_LIMIT_S: Final = 30.0
+START_LIMIT_S: Final = 60.0
+LEAVE_LIMIT_S: Final = 10.0
 FAILED: Final = "FAILURE"
 
 Kind = Literal["real", "fixtures"]
@@ -44,48 +45,41 @@ class Outcome:
     failed: dict[str, str]
 
 
-def real_server(port: int, data: Path) -> list[str]:
+def real_server(data: Path) -> list[str]:
     """The server as it is."""
-    return [sys.executable, str(SERVED), str(port), str(data), "--plain"]
+    return [sys.executable, "-P", "-m", "kernelgate.server", "serve", "--http", "127.0.0.1:0", "--data", str(data)]
 
 
-def fixture_server(port: int, data: Path) -> list[str]:
+def fixture_server(data: Path) -> list[str]:
     """The same with the suite's fixtures."""
-    return [sys.executable, str(SERVED), str(port), str(data)]
+    return [sys.executable, str(SERVED), str(data)]
 
 
 SERVERS: Final = {"real": real_server, "fixtures": fixture_server}
 
 
 @contextmanager
-def serving(kind: Kind, data: Path) -> Iterator[str]:
-    """A server of that kind, up; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    log = data / f"{kind}.stderr"
-    with log.open("w") as stderr, subprocess.Popen(SERVERS[kind](port, data), stdout=stderr, stderr=stderr) as server:
+def serving(command: Sequence[str], log: Path) -> Iterator[str]:
+    """A server over HTTP, up; its address. What it says goes into a file."""
+    with log.open("w") as stderr, subprocess.Popen(command, stdout=stderr, stderr=stderr) as server:
         try:
-            _wait_for(port, server, log)
-            yield f"http://127.0.0.1:{port}/mcp"
+            yield _address(server, log)
         finally:
             server.terminate()
             try:
-                server.wait(10)
+                server.wait(LEAVE_LIMIT_S)
             except subprocess.TimeoutExpired:
                 server.kill()
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"the server did not come up:\n{log.read_text()}")
+        found = re.search(r"^kernelgate serves (\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is not None:
+            return found[1]
+        time.sleep(0.05)
+    raise RuntimeError(f"the server did not come up:\n{log.read_text(encoding='utf-8')}")
 
 
 def expected(kind: Kind, version: str, path: Path = EXPECTED) -> dict[str, str]:
@@ -131,8 +125,8 @@ def verdict(outcome: Outcome, allowed: dict[str, str]) -> list[str]:
 def look(box: NodeBox) -> Iterator[Seen]:
     """Run the suite in both eras against both servers."""
     package = box.install(PACKAGE)
-    for kind in SERVERS:
-        with serving(kind, box.data) as url:
+    for kind, command in SERVERS.items():
+        with serving(command(box.data), box.data / f"{kind}.stderr") as url:
             for version in VERSIONS:
                 results = box.folder / "conformance" / f"{kind}-{version}-{time.monotonic_ns()}"
                 words = ["server", "--url", url, "--suite", "all", "--spec-version", version, "-o", str(results)]

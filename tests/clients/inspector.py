@@ -9,6 +9,7 @@ from node_box import Done, NodeBox, Seen
 from kernelgate.tools.kit.catalogue import find_tools
 
 PACKAGE: Final = "@modelcontextprotocol/inspector"
+COUNT: Final = len(find_tools())
 TOOL_FAILED: Final = 5
 """Its exit status where a tool answered with an error."""
 
@@ -25,11 +26,11 @@ def look(box: NodeBox) -> Iterator[Seen]:
         return Seen("MCP Inspector CLI", version, step, ok, words)
 
     listed = ask("--method", "tools/list")
-    names = [tool["name"] for tool in _result(listed).get("tools", [])]
+    names = [tool["name"] for tool in result_of(listed).get("tools", [])]
     yield seen("tools/list", f"{len(names)} tools", ok=names == [tool.name for tool in find_tools()])
     for tool, argument in (("list_tasks", "query=soft"), ("get_task", "task=softmax"), ("start_run", "task=softmax")):
         called = ask("--method", "tools/call", "--tool-name", tool, "--tool-arg", argument)
-        structure = _result(called).get("structuredContent", {})
+        structure = result_of(called).get("structuredContent", {})
         ok = called.status == 0 and structure.get("status") == "ok"
         yield seen(f"tools/call {tool}", structure.get("summary", called.text), ok=ok)
     wrong = ask("--method", "tools/call", "--tool-name", "get_task", "--tool-arg", "tsak=softmax")
@@ -37,7 +38,8 @@ def look(box: NodeBox) -> Iterator[Seen]:
     yield seen("tools/call with a misspelt argument", f"status {wrong.status}, the sentence that says so", ok=ok)
 
 
-def _result(done: Done) -> dict[str, Any]:
+def result_of(done: Done) -> dict[str, Any]:
+    """The result in its output; empty where there is none."""
     try:
         result: dict[str, Any] = json.loads(done.stdout)["result"]
     except (json.JSONDecodeError, KeyError):

@@ -17,6 +17,7 @@ import codex
 import conformance
 import gemini_cli
 import inspector
+import over_http
 from node_box import ROOT, NodeBox, Seen
 
 PAGE: Final = ROOT / "docs" / "clients.md"
@@ -26,6 +27,7 @@ CLIENTS: Final[Mapping[str, Callable[[NodeBox], Iterator[Seen]]]] = {
     "claude-code": claude_code.look,
     "codex": codex.look,
     "gemini-cli": gemini_cli.look,
+    "over-http": over_http.look,
 }
 HEAD: Final = """# What real clients do with kernelgate
 
@@ -36,9 +38,10 @@ Seen on {date} by `make clients ARGS=--write` on Linux without a GPU, with the v
 |---|---|---|---|
 {rows}
 
-The conformance suite speaks HTTP. `real` is the server as it is, judged by the checks that ask for no tool, resource or
-prompt by name; `fixtures` is the same server with those that the suite asks for (`tests/clients/suite_fixtures.py`),
-judged by all. What is expected to fail, and why: [expected_failures.toml](../tests/clients/expected_failures.toml).
+The conformance suite speaks HTTP. `real` is `kernelgate serve --http`, judged by the checks that ask for no tool,
+resource or prompt by name; `fixtures` is the same server with those that the suite asks for
+(`tests/clients/suite_fixtures.py`), judged by all. What is expected to fail, and why:
+[expected_failures.toml](../tests/clients/expected_failures.toml).
 
 **Not seen here**, since it takes a model or a desktop: a tool called in a session of Claude Code or Gemini CLI; how
 either shows progress and long results; Cursor, VS Code, Copilot CLI and Claude Desktop, whose entries in

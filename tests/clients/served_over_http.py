@@ -1,26 +1,24 @@
-"""The server with the suite's fixtures, over streamable HTTP on loopback: served_over_http.py PORT DIR [--plain].
-
-`--plain` leaves the fixtures out.
-"""
+"""`kernelgate serve --http 127.0.0.1:0` with the conformance suite's fixtures: served_over_http.py DIR."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import uvicorn
 from suite_fixtures import with_fixtures
 
-from kernelgate.server.app import build
-from kernelgate.server.services import open_services
+from kernelgate.server import serve_http
 from kernelgate.server.settings import Settings
 
+own_build = serve_http.build
 
-def main() -> None:
-    port, folder, *flags = sys.argv[1:]
-    settings = Settings(data_dir=Path(folder), device="cpu")
-    server = build(lambda: open_services(settings))
-    app = (server if "--plain" in flags else with_fixtures(server)).streamable_http_app()
-    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+
+def build(*arguments: Any) -> Any:
+    """The server that would be built, with the fixtures."""
+    return with_fixtures(own_build(*arguments))
 
 
 if __name__ == "__main__":
-    main()
+    serve_http.build = build
+    sys.exit(
+        serve_http.run_http(Settings(data_dir=Path(sys.argv[1]), device="cpu"), "127.0.0.1:0", "", needs_token=False)
+    )

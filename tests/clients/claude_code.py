@@ -1,9 +1,10 @@
-"""Claude Code without an account: the command that `kernelgate config` prints, its health check, and the plugin."""
+"""Claude Code without an account: what `kernelgate config` prints, its health check, tool calls, the plugin."""
 
 import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from canned_model import ASKED, canned_model, seen_in_session
 from node_box import NodeBox, Seen
 
 PACKAGE: Final = "@anthropic-ai/claude-code"
@@ -32,7 +33,20 @@ def look(box: NodeBox) -> Iterator[Seen]:
     ok = written.status == 0 and "Pending approval" in "".join(health)
     yield seen("`kernelgate config claude-code --write`, claude mcp list", _end(health), ok=ok)
     (box.project / ".mcp.json").unlink()
+    yield from _in_a_session(box, version)
     yield from _as_a_plugin(box, version)
+
+
+def _in_a_session(box: NodeBox, version: str) -> Iterator[Seen]:
+    """A real session, in which a canned model calls our tools."""
+    box.run(box.kernelgate("config", "claude-code", "--write", *box.served()))
+    names = [f"mcp__kernelgate__{tool}" for tool, _ in ASKED]
+    with canned_model(*zip(names, (arguments for _, arguments in ASKED), strict=True)) as model:
+        words = ["-p", "go", "--mcp-config", ".mcp.json", "--strict-mcp-config", "--output-format", "json"]
+        reach = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
+        done = box.run([box.program("claude"), *words, "--allowedTools", *names], more=reach)
+    yield from seen_in_session("Claude Code", version, model, done)
+    (box.project / ".mcp.json").unlink()
 
 
 def _as_a_plugin(box: NodeBox, version: str) -> Iterator[Seen]:

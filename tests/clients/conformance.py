@@ -47,7 +47,8 @@ class Outcome:
 
 def real_server(data: Path) -> list[str]:
     """The server as it is."""
-    return [sys.executable, "-P", "-m", "kernelgate.server", "serve", "--http", "127.0.0.1:0", "--data", str(data)]
+    serve = ["serve", "--http", "127.0.0.1:0", "--data", str(data), "--device", "cpu"]
+    return [sys.executable, "-P", "-m", "kernelgate.server", *serve]
 
 
 def fixture_server(data: Path) -> list[str]:

@@ -1,12 +1,14 @@
-"""Gemini CLI without an account: the entry in its settings, its health check, and the skill."""
+"""Gemini CLI without an account: the entry in its settings, its health check, tool calls, and the skill."""
 
 import json
 from collections.abc import Iterator
 from typing import Final
 
+from canned_model import ASKED, canned_model, seen_in_session
 from node_box import NodeBox, Seen
 
 PACKAGE: Final = "@google/gemini-cli"
+BY_KEY: Final = "gemini-api-key"
 TRUSTED: Final = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
 """In a folder that is not trusted it starts no server at all."""
 
@@ -41,3 +43,12 @@ def look(box: NodeBox) -> Iterator[Seen]:
     skills = box.run([box.program("gemini"), "skills", "list"]).text
     ok = "kernelgate [Enabled]" in skills
     yield seen('gemini skills install "$(kernelgate plugin)/skills/kernelgate"', "enabled" if ok else skills, ok=ok)
+
+    with canned_model(*((f"mcp_kernelgate_{tool}", arguments) for tool, arguments in ASKED)) as model:
+        # A key in the environment is not enough where the API is elsewhere: the settings must say that it is by key.
+        changed = {**json.loads(settings.read_text(encoding="utf-8")), "security": {"auth": {"selectedType": BY_KEY}}}
+        settings.write_text(json.dumps(changed), encoding="utf-8")
+        reach = {**TRUSTED, "GOOGLE_GEMINI_BASE_URL": model.url, "GEMINI_API_KEY": "none"}
+        words = ["-p", "go", "-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--output-format", "json"]
+        done = box.run([box.program("gemini"), *words], more=reach)
+    yield from seen_in_session("Gemini CLI", version, model, done)

@@ -43,9 +43,12 @@ resource or prompt by name; `fixtures` is the same server with those that the su
 (`tests/clients/suite_fixtures.py`), judged by all. What is expected to fail, and why:
 [expected_failures.toml](../tests/clients/expected_failures.toml).
 
-**Not seen here**, since it takes a model or a desktop: a tool called in a session of Claude Code or Gemini CLI; how
-either shows progress and long results; Cursor, VS Code, Copilot CLI and Claude Desktop, whose entries in
-`kernelgate config` follow their documentation.
+A canned model is one on loopback that calls the tools it was told to (`tests/clients/canned_model.py`): what the client
+does with its calls is real, what a model would do with the replies is not seen.
+
+**Not seen here**, since it takes a model, a person or a desktop: whether an agent finds its way; how clients show
+progress; Cursor, VS Code, Copilot CLI and Claude Desktop, whose entries in `kernelgate config` follow their
+documentation.
 """
 
 

@@ -12,6 +12,7 @@ from node_box import CALL_LIMIT_S, NodeBox, Seen
 from kernelgate.tools.kit.catalogue import find_tools
 
 PACKAGE: Final = "@openai/codex"
+RESOURCE: Final = "kernelgate://tasks/softmax"
 NOWHERE: Final = (
     "-c",
     'model_provider="none"',
@@ -79,6 +80,9 @@ def look(box: NodeBox) -> Iterator[Seen]:
             structure = result.get("structuredContent") or {}
             said = structure.get("summary") or str(result)[:200]
             yield seen(f"app-server, mcpServer/tool/call {tool}", said, ok=structure.get("status") == "ok")
+        read = codex.ask("mcpServer/resource/read", {"threadId": thread, "server": "kernelgate", "uri": RESOURCE})
+        ok = bool(read.get("contents"))
+        yield seen(f"app-server, mcpServer/resource/read {RESOURCE}", "its text" if ok else str(read)[:200], ok=ok)
 
 
 @contextmanager

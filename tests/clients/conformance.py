@@ -26,7 +26,7 @@ VERSIONS: Final = ("2025-11-25", "2026-07-28")
 """The newest of each era."""
 FIXTURE_FREE: Final = frozenset((
     "server-initialize", "server-session-lifecycle", "server-stateless", "ping", "tools-list", "resources-list",
-    "prompts-list", "completion-complete", "server-sse-multiple-streams", "dns-rebinding-protection", "caching",
+    "prompts-list", "server-sse-multiple-streams", "dns-rebinding-protection", "caching",
     "http-header-validation", "sep-2164-resource-not-found",
 ))  # fmt: skip
 """Scenarios that ask for nothing by name: all others fail or pass on a real server for a reason of no interest."""

@@ -33,6 +33,14 @@ def look(box: NodeBox) -> Iterator[Seen]:
         structure = result_of(called).get("structuredContent", {})
         ok = called.status == 0 and structure.get("status") == "ok"
         yield seen(f"tools/call {tool}", structure.get("summary", called.text), ok=ok)
+    uris = [resource["uri"] for resource in result_of(ask("--method", "resources/list")).get("resources", [])]
+    yield seen("resources/list", f"{len(uris)} resources", ok="kernelgate://runs" in uris)
+    read = result_of(ask("--method", "resources/read", "--uri", "kernelgate://tasks/softmax")).get("contents", [])
+    yield seen(
+        "resources/read kernelgate://tasks/softmax", f"{len(read)} text", ok=len(read) == 1 and bool(read[0]["text"])
+    )
+    prompts = [prompt["name"] for prompt in result_of(ask("--method", "prompts/list")).get("prompts", [])]
+    yield seen("prompts/list", ", ".join(prompts), ok=prompts == ["audit", "optimise"])
     wrong = ask("--method", "tools/call", "--tool-name", "get_task", "--tool-arg", "tsak=softmax")
     ok = wrong.status == TOOL_FAILED and "did you mean 'task'" in wrong.text
     yield seen("tools/call with a misspelt argument", f"status {wrong.status}, the sentence that says so", ok=ok)

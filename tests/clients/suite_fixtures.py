@@ -11,9 +11,7 @@ from typing import Any, Final
 import mcp.types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
 
-from kernelgate.server import replies
 from kernelgate.server.app import Face, answer
 from kernelgate.server.services import Services
 from kernelgate.tasks.model import Frozen
@@ -22,8 +20,9 @@ from kernelgate.tools.kit.envelope import Answer
 from kernelgate.tools.kit.spec import BookTool
 
 Context = ServerRequestContext[Services]
-NO_SUCH_RESOURCE: Final = -32602
-"""What 2026-07-28 wants of a resource that is not there."""
+WATCHED: Final = "test://watched-resource"
+FOLLOWED: Final = "kernelgate://runs"
+"""A resource of ours stands for the one that the suite subscribes to: so it is our own subscription that is judged."""
 DOT_PNG: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SILENCE_WAV: Final = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 STEPS_PERCENT: Final = (0, 50, 100)
@@ -144,16 +143,15 @@ def with_fixtures(server: Server[Services]) -> Server[Services]:
     return server
 
 
-def _inner(server: Server[Services], method: str) -> Callable[[Context, Any], Awaitable[Any]] | None:
-    """The server's own handler of a method, where it has one."""
+def _inner(server: Server[Services], method: str) -> Callable[[Context, Any], Awaitable[Any]]:
+    """The server's own handler of a method."""
     entry = server.get_request_handler(method)
-    return entry.handler if entry is not None else None
+    assert entry is not None, method
+    return entry.handler
 
 
 def _lay_over_tools(server: Server[Services]) -> None:
     own_list, own_call = _inner(server, "tools/list"), _inner(server, "tools/call")
-    assert own_list is not None
-    assert own_call is not None
     fixtures = Face(tools=OWN, listing=())
 
     async def on_list(ctx: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
@@ -175,15 +173,20 @@ def _lay_over_tools(server: Server[Services]) -> None:
 
 
 def _lay_over_resources(server: Server[Services]) -> None:
-    own_read = _inner(server, "resources/read")
+    own_list, own_templates = _inner(server, "resources/list"), _inner(server, "resources/templates/list")
+    own_read, own_subscribe = _inner(server, "resources/read"), _inner(server, "resources/subscribe")
     template = "test://template/{id}/data"
 
     async def on_list(ctx: Context, params: types.PaginatedRequestParams) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(uri=uri, name=uri) for uri in RESOURCES])
+        real = await own_list(ctx, params)
+        return types.ListResourcesResult(
+            resources=[*real.resources, *(types.Resource(uri=uri, name=uri) for uri in RESOURCES)]
+        )
 
     async def on_templates(ctx: Context, params: types.PaginatedRequestParams) -> types.ListResourceTemplatesResult:
-        shown = types.ResourceTemplate(uri_template=template, name="template", mime_type="application/json")
-        return types.ListResourceTemplatesResult(resource_templates=[shown])
+        real = await own_templates(ctx, params)
+        ours = types.ResourceTemplate(uri_template=template, name="template", mime_type="application/json")
+        return types.ListResourceTemplatesResult(resource_templates=[*real.resource_templates, ours])
 
     async def on_read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
@@ -195,37 +198,42 @@ def _lay_over_resources(server: Server[Services]) -> None:
             text = json.dumps({"id": name, "templateTest": True, "data": f"Data for ID: {name}"})
             found = types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
             return types.ReadResourceResult(contents=[found])
-        if own_read is not None:
-            return await own_read(ctx, params)
-        raise MCPError(code=NO_SUCH_RESOURCE, message="There is no such resource.", data={"uri": uri})
+        return await own_read(ctx, params)
 
+    async def on_subscribe(ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        followed = FOLLOWED if params.uri == WATCHED else params.uri
+        return await own_subscribe(ctx, params.model_copy(update={"uri": followed}))
+
+    server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, on_subscribe)
     server.add_request_handler("resources/list", types.PaginatedRequestParams, on_list)
     server.add_request_handler("resources/templates/list", types.PaginatedRequestParams, on_templates)
     server.add_request_handler("resources/read", types.ReadResourceRequestParams, on_read)
 
 
 def _lay_over_prompts(server: Server[Services]) -> None:
-    async def on_list(ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
-        return types.ListPromptsResult(
-            prompts=[
-                types.Prompt(
-                    name=name,
-                    description="A prompt of the conformance suite.",
-                    arguments=[
-                        types.PromptArgument(name=word, description="Any text.", required=True) for word in words
-                    ],
-                )
-                for name, (words, _) in PROMPTS.items()
-            ]
+    own_list, own_get = _inner(server, "prompts/list"), _inner(server, "prompts/get")
+    own_completion = _inner(server, "completion/complete")
+    shown = [
+        types.Prompt(
+            name=name,
+            description="A prompt of the conformance suite.",
+            arguments=[types.PromptArgument(name=word, description="Any text.", required=True) for word in words],
         )
+        for name, (words, _) in PROMPTS.items()
+    ]
+
+    async def on_list(ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[*(await own_list(ctx, params)).prompts, *shown])
 
     async def on_get(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name not in PROMPTS:
-            raise MCPError(code=NO_SUCH_RESOURCE, message=replies.unknown_tool(params.name, list(PROMPTS)))
+            return await own_get(ctx, params)
         content = PROMPTS[params.name][1](params.arguments or {})
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=part) for part in content])
 
     async def on_completion(ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        if not isinstance(params.ref, types.PromptReference) or params.ref.name not in PROMPTS:
+            return await own_completion(ctx, params)
         return types.CompleteResult(completion=types.Completion(values=["paris", "park"], total=2, has_more=False))
 
     server.add_request_handler("prompts/list", types.PaginatedRequestParams, on_list)

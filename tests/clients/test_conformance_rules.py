@@ -86,5 +86,7 @@ async def test_the_fixtures_lie_over_the_real_server_and_hide_nothing_of_it(tmp_
         failed = await client.call_tool("test_error_handling", {})
         assert failed.is_error
         assert "on purpose" not in failed.content[0].text, "the text of an exception reaches nobody"
-        assert {str(resource.uri) for resource in (await client.list_resources()).resources} == set(RESOURCES)
-        assert {prompt.name for prompt in (await client.list_prompts()).prompts} == set(PROMPTS)
+        listed = {str(resource.uri) for resource in (await client.list_resources()).resources}
+        assert listed >= {*RESOURCES, "kernelgate://runs"}
+        assert {prompt.name for prompt in (await client.list_prompts()).prompts} == {*PROMPTS, "audit", "optimise"}
+        assert (await client.read_resource("kernelgate://tasks")).contents

@@ -30,7 +30,7 @@ made_here = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,not-made-her
 # Tests of the lane that begins with the checks; all others are in the one beside it.
 CHECKED := tests/budget tests/house tests/tasks tests/tools tests/server/test_server_kills.py tests/server/test_stdio.py
 
-.PHONY: help demo test test-long test-gpu measure-gpu format snapshots check unit bench checks-first the-others not-made-here
+.PHONY: help demo test test-long test-gpu measure-gpu clients format snapshots check unit bench checks-first the-others not-made-here
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make test-gpu   the tests that need a CUDA device'
 	@echo 'make measure-gpu OUT=DIR   those, and all that is measured on a CUDA device (about half an hour)'
+	@echo 'make clients    real MCP clients from npm and the conformance suite, without an account (needs an npm registry)'
 	@echo 'make format     rewrite the code in the house style'
 	@echo 'make snapshots  rewrite tests/snapshots from the tools; review the diff'
 	@echo 'make bench      measure, and write docs/measurements'
@@ -77,6 +78,9 @@ test-gpu: $(TEST_STAMP)
 measure-gpu: $(TEST_STAMP)
 	'$(BIN)/python' tests/gpu/whole_host.py '$(OUT)' $(ARGS)
 	'$(BIN)/python' tests/benchmarks/collect.py
+
+clients: $(TEST_STAMP)
+	'$(BIN)/python' tests/clients/real_clients.py $(ARGS)
 
 format: $(TEST_STAMP)
 	'$(BIN)/python' -m ruff format .

@@ -154,10 +154,22 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
 @click.option("--write", is_flag=True, help="Merge the entry into the client's file instead of printing it.")
 @_options
 def config(client: str, *, write: bool, **options: Any) -> None:
-    """Print (or write) the entry that connects CLIENT to this server: claude-code, codex."""
+    """Print (or write) the entry that connects CLIENT to this server, and say which time-outs to raise there.
+
+    CLIENT is claude-code, claude-desktop, codex, copilot-cli, cursor, gemini-cli or vscode.
+    """
     from kernelgate.server.config_command import run_config
 
     sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write))
+
+
+@main.command()
+@_options
+def plugin(**options: Any) -> None:
+    """Make a folder with a plugin (server and skill) for Claude Code and a skill for others, and print its path."""
+    from kernelgate.server.plugin_command import run_plugin
+
+    sys.exit(run_plugin(_settings(**options), _serve_arguments(**options)))
 
 
 def _serve_arguments(

@@ -6,22 +6,19 @@ doubt is refused with a sentence.
 
 import json
 import os
-import re
 import shlex
 import sys
 import tempfile
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kernelgate.server.gpus import VISIBLE
+from kernelgate.server.merging import SERVER_NAME, CannotMerge, merge_json, merge_toml
 from kernelgate.server.settings import resolved
 from kernelgate.tasks.model import Frozen
 
-SERVER_NAME: Final = "kernelgate"
-"""At most 12 characters: some clients drop a tool whose server and tool names together exceed 60."""
 TOOL_TIMEOUT_S: Final = 660
 """Above the longest wait that a call may ask for (600 s): a client that gives up earlier never sees the job id."""
 STARTUP_TIMEOUT_S: Final = 60
@@ -38,10 +35,6 @@ OUR_FOLDERS: Final = frozenset({"KERNELGATE_HOME", "KERNELGATE_TASKS", "KERNELGA
 
 class ConfigError(Exception):
     """The configuration cannot be made or written: one sentence with what to do instead."""
-
-
-class _CannotMerge(Exception):
-    """Why a file was not understood well enough to change it."""
 
 
 class ClientConfig(Frozen):
@@ -71,7 +64,7 @@ class Client:
     render: Callable[[Sequence[str], Mapping[str, str]], str]
     """(command, environment) → the file with our entry alone."""
     merge: Callable[[str, str], str]
-    """(text of the file, our text) → the file with our entry; raises `_CannotMerge` with the reason why not."""
+    """(text of the file, our text) → the file with our entry; raises `CannotMerge` with the reason why not."""
     note: Callable[[Sequence[str], Mapping[str, str]], str]
 
 
@@ -136,7 +129,7 @@ def write_config(config: ClientConfig) -> str:
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error}): fix that, or add this by hand"
         raise ConfigError(f"{config.path} {reason}:\n{config.text}") from error
-    except (_CannotMerge, UnicodeDecodeError) as error:
+    except (CannotMerge, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         raise ConfigError(f"{config.path} was left as it is: {reason}. Add this by hand:\n{config.text}") from error
     return f"{config.path} {'now has' if before else 'was made with'} the server {SERVER_NAME}.\n{config.note}"
@@ -163,51 +156,17 @@ def _replace(path: Path, text: str) -> None:
         raise
 
 
-# JSON with `mcpServers` -----------------------------------------------------------------------------------------------
+# The entries ----------------------------------------------------------------------------------------------------------
 
 
-def _render_claude(command: Sequence[str], env: Mapping[str, str]) -> str:
-    entry = {
-        "type": "stdio",
-        "command": command[0],
-        "args": list(command[1:]),
-        "env": dict(env),
-        "timeout": TOOL_TIMEOUT_S * 1000,
-    }
-    return json.dumps({"mcpServers": {SERVER_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
+def _json_entry(key: str, **more: Any) -> Callable[[Sequence[str], Mapping[str, str]], str]:
+    """How an entry of a JSON file is rendered: under `key`, with what this client wants besides."""
 
+    def render(command: Sequence[str], env: Mapping[str, str]) -> str:
+        entry = {"command": command[0], "args": list(command[1:]), "env": dict(env), **more}
+        return json.dumps({key: {SERVER_NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
 
-def _merge_json(before: str, ours: str) -> str:
-    try:
-        document = _table(json.loads(before, object_pairs_hook=_without_duplicates), "it")
-    except json.JSONDecodeError as error:
-        raise _CannotMerge(f"it is not JSON (line {error.lineno}: {error.msg})") from error
-    servers = _table(document.get("mcpServers", {}), "its mcpServers")
-    wanted = _table(json.loads(ours), "our text")["mcpServers"]
-    if all(servers.get(name) == entry for name, entry in wanted.items()):
-        return before
-    indent = re.search(r"^([ \t]+)\S", before, re.MULTILINE)
-    merged = {**document, "mcpServers": {**servers, **wanted}}
-    return json.dumps(merged, indent=indent.group(1) if indent else 2, ensure_ascii=False) + "\n"
-
-
-def _table(value: object, what: str) -> dict[str, Any]:
-    """The object that a JSON or TOML value has to be."""
-    if not isinstance(value, dict):
-        raise _CannotMerge(f"{what} is not an object with names")
-    return cast("dict[str, Any]", value)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a name that stands twice would silently lose its first value when written back."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _CannotMerge(f"it names {sorted({n for n in names if names.count(n) > 1})} twice in one object")
-    return found
-
-
-# TOML with `[mcp_servers.NAME]` ---------------------------------------------------------------------------------------
+    return render
 
 
 def _render_codex(command: Sequence[str], env: Mapping[str, str]) -> str:
@@ -229,61 +188,7 @@ def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-_HEADER: Final = re.compile(r"^\s*\[")
-_OUR_HEADER: Final = re.compile(rf"^\s*\[\s*mcp_servers\s*\.\s*(['\"]?){SERVER_NAME}\1\s*(\.[^\]]*)?\]\s*(#.*)?$")
-
-
-def _merge_toml(before: str, ours: str) -> str:
-    """Cut our tables out textually, append them, and check by parsing that nothing else has changed."""
-    old = _parse_toml(before, "it is not TOML")
-    wanted = tomllib.loads(ours)["mcp_servers"][SERVER_NAME]
-    if _table(old.get("mcp_servers", {}), "its mcp_servers").get(SERVER_NAME) == wanted:
-        return before
-    kept = "\n".join(_without_our_tables(before.splitlines())).rstrip()
-    after = f"{kept}\n\n{ours}" if kept else ours
-    refusal = f"its entry for {SERVER_NAME} is written in a way that cannot be replaced line by line"
-    new = _parse_toml(after, refusal)
-    if new["mcp_servers"].get(SERVER_NAME) != wanted or _rest(new) != _rest(old):
-        raise _CannotMerge(refusal)
-    return after
-
-
-def _parse_toml(text: str, refusal: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _CannotMerge(f"{refusal} ({error})") from error
-
-
-def _rest(document: dict[str, Any]) -> dict[str, Any]:
-    """The document without our entry; no table of servers and an empty one are the same."""
-    servers = _table(document.get("mcp_servers", {}), "its mcp_servers")
-    others = {name: entry for name, entry in servers.items() if name != SERVER_NAME}
-    return {**document, "mcp_servers": others}
-
-
-def _without_our_tables(lines: list[str]) -> list[str]:
-    kept: list[str] = []
-    cut: list[str] = []
-    ours = False
-    for line in lines:
-        if _HEADER.match(line):
-            # Comments and blank lines right above the next header belong to that one.
-            kept += _trailing_remarks(cut)
-            cut = []
-            ours = _OUR_HEADER.match(line) is not None
-        (cut if ours else kept).append(line)
-    return kept + _trailing_remarks(cut)
-
-
-def _trailing_remarks(lines: list[str]) -> list[str]:
-    start = len(lines)
-    while start and (not lines[start - 1].strip() or lines[start - 1].lstrip().startswith("#")):
-        start -= 1
-    return lines[start:]
-
-
-# The table ------------------------------------------------------------------------------------------------------------
+# What to do next: the client's own command, and how long it waits for a call ------------------------------------------
 
 
 def _note_claude(command: Sequence[str], env: Mapping[str, str]) -> str:
@@ -292,7 +197,9 @@ def _note_claude(command: Sequence[str], env: Mapping[str, str]) -> str:
     by_hand = shlex.join(["claude", "mcp", "add", "--scope", "user", SERVER_NAME, *settings, "--", *command])
     return (
         "This is for one project: start `claude` in its folder once and allow the server; until then `claude mcp list` "
-        f"says that it is pending. For all your projects instead, without a question:\n  {by_hand}"
+        f"says that it is pending. It sets the time-out of a call to {TOOL_TIMEOUT_S} s; where MCP_TOOL_TIMEOUT (ms) "
+        "is set for Claude Code, let it be no less. For all your projects instead, without a question:\n"
+        f"  {by_hand}"
     )
 
 
@@ -305,17 +212,89 @@ def _note_codex(command: Sequence[str], env: Mapping[str, str]) -> str:
     )
 
 
+def _note_gemini(command: Sequence[str], env: Mapping[str, str]) -> str:
+    settings = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+    flags = ["--scope", "user", "--timeout", str(TOOL_TIMEOUT_S * 1000), *settings]
+    by_hand = shlex.join(["gemini", "mcp", "add", *flags, SERVER_NAME, command[0], "--", *command[1:]])
+    return (
+        f"`gemini mcp list` then shows the server as connected, in a folder that Gemini CLI trusts. `timeout` raises "
+        f"its 10 minutes for a call to {TOOL_TIMEOUT_S} s. Gemini CLI's own command for the same is\n  {by_hand}"
+    )
+
+
+def _note_without_setting(where: str, gives_up: str) -> Callable[[Sequence[str], Mapping[str, str]], str]:
+    """Of a client that has no time-out to raise, or was reported not to keep to it."""
+    return lambda _command, _env: (
+        f"{where} {gives_up}: leave `wait_s` at its default of 40 s there. A call that takes longer hands back a "
+        "job_id, and `job` waits on."
+    )
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
 def _codex_file(home: Path, folder: Path) -> Path:
     return Path(os.environ.get("CODEX_HOME") or home / ".codex") / "config.toml"
+
+
+def _desktop_file(home: Path, folder: Path) -> Path:
+    support = "Library/Application Support" if sys.platform == "darwin" else ".config"
+    return home / support / "Claude/claude_desktop_config.json"
 
 
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude-code": Client(
         title="Claude Code",
         locate=lambda home, folder: folder / ".mcp.json",
-        render=_render_claude,
-        merge=_merge_json,
+        render=_json_entry("mcpServers", type="stdio", timeout=TOOL_TIMEOUT_S * 1000),
+        merge=merge_json,
         note=_note_claude,
     ),
-    "codex": Client(title="Codex CLI", locate=_codex_file, render=_render_codex, merge=_merge_toml, note=_note_codex),
+    "codex": Client(title="Codex CLI", locate=_codex_file, render=_render_codex, merge=merge_toml, note=_note_codex),
+    "gemini-cli": Client(
+        title="Gemini CLI",
+        locate=lambda home, folder: home / ".gemini/settings.json",
+        render=_json_entry("mcpServers", timeout=TOOL_TIMEOUT_S * 1000),
+        merge=merge_json,
+        note=_note_gemini,
+    ),
+    "cursor": Client(
+        title="Cursor",
+        locate=lambda home, folder: home / ".cursor/mcp.json",
+        render=_json_entry("mcpServers", type="stdio"),
+        merge=merge_json,
+        note=_note_without_setting(
+            "Switch the server on in Cursor's MCP settings. Cursor",
+            "has no time-out to raise and gives up after 1 to 5 min",
+        ),
+    ),
+    "vscode": Client(
+        title="VS Code",
+        locate=lambda home, folder: folder / ".vscode/mcp.json",
+        render=_json_entry("servers", type="stdio"),
+        merge=merge_json,
+        note=_note_without_setting(
+            "This is for one project: start the server from the file in VS Code. VS Code",
+            "has no time-out to raise and was seen in trouble with calls over 5 min",
+        ),
+    ),
+    "copilot-cli": Client(
+        title="Copilot CLI",
+        locate=lambda home, folder: home / ".copilot/mcp-config.json",
+        render=_json_entry("mcpServers", type="local", tools=["*"], timeout=TOOL_TIMEOUT_S * 1000),
+        merge=merge_json,
+        note=_note_without_setting(
+            "`/mcp show` in Copilot CLI then names the server. Copilot CLI",
+            "was reported to give up after 60 s whatever `timeout` says",
+        ),
+    ),
+    "claude-desktop": Client(
+        title="Claude Desktop",
+        locate=_desktop_file,
+        render=_json_entry("mcpServers"),
+        merge=merge_json,
+        note=_note_without_setting(
+            "Start Claude Desktop anew. It", "has no time-out to raise and gives up after about 60 s"
+        ),
+    ),
 }

@@ -14,6 +14,8 @@ from kernelgate.tools.kit.catalogue import find_tools
 
 ASKING = {"tests/house/tidy.py", "tests/house/test_tidy.py"}
 """They hold the very words that they look for."""
+READ = (*PRODUCT, "tests", "examples")
+"""The folders of our own code."""
 FUNCTION_LINES = 60
 FILE_LINES = 400
 LONGER: dict[str, int] = {}
@@ -40,7 +42,7 @@ def is_reference(name: str) -> bool:
 def measured_lengths() -> dict[str, int]:
     """File, and `file:function`, → lines, for all that is over the limits."""
     lengths: dict[str, int] = {}
-    for name in code(*PRODUCT, "tests"):
+    for name in code(*READ):
         text = text_of(name)
         lengths[name] = text.count("\n")
         lengths |= {f"{name}:{function}": lines for function, lines in tidy.function_lengths(text).items()}
@@ -59,11 +61,11 @@ def test_the_ratchet_holds_no_more_than_is_needed() -> None:
 
 
 def test_no_notes_to_oneself_are_left() -> None:
-    assert found([name for name in code(*PRODUCT, "tests") if name not in ASKING], tidy.leftovers) == []
+    assert found([name for name in code(*READ) if name not in ASKING], tidy.leftovers) == []
 
 
 def test_every_check_that_is_switched_off_says_which_and_why() -> None:
-    assert found(code(*PRODUCT, "tests"), tidy.unexcused_ignores) == []
+    assert found(code(*READ), tidy.unexcused_ignores) == []
 
 
 def test_no_file_speaks_of_one_machine_or_of_pages_that_are_not_here() -> None:

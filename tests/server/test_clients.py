@@ -16,6 +16,7 @@ from kernelgate.server.clients import ClientConfig, ConfigError, client_config, 
 COMMAND = ["/opt/kernel gate/bin/kernelgate", "serve"]
 ENV = {"KERNELGATE_HOME": "/data/gate", "CUDA_VISIBLE_DEVICES": "1"}
 ENTRY_JSON = {"type": "stdio", "command": COMMAND[0], "args": ["serve"], "env": ENV, "timeout": 660_000}
+PLAIN = {"command": COMMAND[0], "args": ["serve"], "env": ENV}
 ENTRY_TOML = {"command": COMMAND[0], "args": ["serve"], "startup_timeout_sec": 60, "tool_timeout_sec": 660, "env": ENV}
 
 
@@ -72,13 +73,55 @@ def test_codex_is_told_in_the_users_file(own_home: Path) -> None:
     assert "codex mcp add kernelgate --env KERNELGATE_HOME=/data/gate" in wanted.note
 
 
+@pytest.mark.parametrize(
+    ("client", "place", "key", "more"),
+    [
+        ("gemini-cli", "home/.gemini/settings.json", "mcpServers", {"timeout": 660_000}),
+        ("cursor", "home/.cursor/mcp.json", "mcpServers", {"type": "stdio"}),
+        ("vscode", "project/.vscode/mcp.json", "servers", {"type": "stdio"}),
+        (
+            "copilot-cli",
+            "home/.copilot/mcp-config.json",
+            "mcpServers",
+            {"type": "local", "tools": ["*"], "timeout": 660_000},
+        ),
+        ("claude-desktop", "home/.config/Claude/claude_desktop_config.json", "mcpServers", {}),
+    ],
+)
+def test_each_other_client_is_told_in_its_own_file_and_words(
+    tmp_path: Path, client: str, place: str, key: str, more: dict[str, object]
+) -> None:
+    wanted = config(client)
+    assert wanted.path == tmp_path / place
+    assert json.loads(wanted.text) == {key: {"kernelgate": {**PLAIN, **more}}}
+
+
+def test_the_command_for_gemini_ends_its_own_flags_before_those_of_the_server() -> None:
+    assert (
+        "gemini mcp add --scope user --timeout 660000 -e KERNELGATE_HOME=/data/gate -e CUDA_VISIBLE_DEVICES=1 "
+        "kernelgate '/opt/kernel gate/bin/kernelgate' -- serve"
+    ) in config("gemini-cli").note
+
+
+@pytest.mark.parametrize("client", ["cursor", "vscode", "copilot-cli", "claude-desktop"])
+def test_of_a_client_without_a_time_out_to_raise_it_says_to_wait_with_job(client: str) -> None:
+    assert "leave `wait_s` at its default of 40 s" in config(client).note
+    assert "`job` waits on" in config(client).note
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "gemini-cli"])
+def test_of_a_client_with_a_time_out_it_says_which(client: str) -> None:
+    said = {"claude-code": "MCP_TOOL_TIMEOUT", "codex": "tool_timeout_sec", "gemini-cli": "`timeout`"}[client]
+    assert said in config(client).note
+
+
 def test_codex_may_keep_its_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "elsewhere"))
     assert config("codex").path == tmp_path / "elsewhere/config.toml"
 
 
 def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown client 'emacs': there is claude-code, codex"):
+    with pytest.raises(ConfigError, match="unknown client 'emacs': there is claude-code, claude-desktop, codex"):
         client_config("emacs", COMMAND, ENV)
 
 

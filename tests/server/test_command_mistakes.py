@@ -148,7 +148,7 @@ def test_a_data_folder_that_cannot_be_used_is_said(command: str, tmp_path: Path)
 
 
 def test_an_unknown_client_ends_like_any_other_wrong_word() -> None:
-    assert "unknown client 'cursor': there is claude-code, codex." in sentence_of("config", "cursor")
+    assert "unknown client 'emacs': there is claude-code, claude-desktop, codex" in sentence_of("config", "emacs")
 
 
 def test_an_entry_that_must_be_added_by_hand_is_shown_as_it_is(tmp_path: Path) -> None:

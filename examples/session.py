@@ -1,0 +1,48 @@
+"""What both examples share: a server of their own, and calls that wait."""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client, StdioServerParameters
+
+
+class Stop(Exception):
+    """Why it cannot go on: one sentence."""
+
+
+def parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before `--`, which are the example's, and those behind it, which are `kernelgate serve`'s."""
+    at = words.index("--") if "--" in words else len(words)
+    return list(words[:at]), list(words[at + 1 :])
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The structure of a tool's reply; waits where it hands back a job. Raises `Stop` with the text of an error."""
+    result = await client.call_tool(tool, arguments)
+    if result.is_error or result.structured_content is None:
+        raise Stop(" ".join(part.text for part in result.content if part.type == "text"))
+    reply: dict[str, Any] = result.structured_content
+    while reply["status"] == "running":
+        job = (await call(client, "job", job_id=reply["job_id"]))["job"]
+        if "reply" not in job and job["state"] not in ("queued", "running"):
+            raise Stop(f"{tool}: its job {job['job_id']} is {job['state']}")
+        reply = job.get("reply", reply)
+    return reply
+
+
+def play(agent: Callable[[Client], Awaitable[None]], serve: Sequence[str]) -> None:
+    """Start a server beside this Python, let the agent play, and end the program: with a sentence where it stopped."""
+
+    async def playing() -> str:
+        program = str(Path(sys.executable).parent / "kernelgate")
+        async with Client(StdioServerParameters(command=program, args=["serve", *serve])) as client:
+            try:
+                await agent(client)
+            except Stop as stop:  # caught in here: outside it would come wrapped in the client's task groups
+                return str(stop)
+        return ""
+
+    sys.exit(anyio.run(playing) or 0)

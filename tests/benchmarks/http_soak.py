@@ -1,8 +1,8 @@
 """Fifty agents at one HTTP server: does it lose a result, spend twice, or grow? Writes http_soak.json.
 
-`python tests/benchmarks/http_soak.py [--minutes 10] [--agents 50]`. On the CPU device, on the loopback address; the agents
-are of five accounts. They submit right, wrong, slow and broken candidates, some twice, leave in the middle and come
-back, and cancel. Behind the last one everything that a client was told is looked up in the book.
+`python tests/benchmarks/http_soak.py [--minutes 10] [--agents 50]`, on the CPU device and the loopback address. The
+agents are of five accounts. They submit right, wrong, slow and broken candidates, some twice, leave in the middle and
+come back, and cancel. Behind the last one everything that a client was told is looked up in the book.
 """
 
 import argparse

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from kernelgate.budget.model import Verdict
 from kernelgate.tools.kit.evidence import HotLine, Inspected, Inspection, Operator, OperatorProfile, Stall
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
+from kernelgate.tools.kit.findings import amount
 from kernelgate.tools.kit.kernel_names import plain_name
 from kernelgate.tools.kit.waits import WORDS, told
 from kernelgate.tools.kit.wire import ChildExit
@@ -13,14 +14,22 @@ from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFact
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 
 
-def profiled(call_us: float, *operators: tuple[str, int, float], flops: int = 0) -> ProfileReport:
+def profiled(
+    call_us: float,
+    *operators: tuple[str, int, float],
+    flops: int = 0,
+    doubles_share: float = 0.0,
+    task_in_doubles: bool = False,
+) -> ProfileReport:
     """Operators as (name, calls per call of forward, µs per call of forward); 8 MB of traffic, 800 µs of copy."""
     rows = tuple(
         Operator(name=name, calls=10 * calls, self_us=10 * us, share=us / call_us) for name, calls, us in operators
     )
     facts = ProfileFacts(
-        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=flops),
-        profile=OperatorProfile(workload="w", calls=10, call_us=call_us, operators=rows),
+        workload=WorkloadFacts(
+            name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=flops, doubles=task_in_doubles
+        ),
+        profile=OperatorProfile(workload="w", calls=10, call_us=call_us, operators=rows, doubles_share=doubles_share),
         ceilings=CEILINGS,
     )
     return judge(facts, ChildExit(kind="finished"), ProfilePlan())
@@ -75,6 +84,29 @@ def test_a_call_whose_time_lies_outside_the_operators_is_told_so() -> None:
     (found,) = profiled(2200, ("aten::sigmoid", 1, 220)).findings
     assert (found.kind, found.headroom) == ("host_time", 2.75), "800 of 2200 µs are the bound"
     assert found.evidence.startswith("torch's operators take 220 of 2200 µs a call")
+
+
+DETOUR = (("aten::_softmax", 1, 3000), ("aten::copy_", 2, 1500))
+
+
+def test_a_detour_through_float64_is_told_before_the_passes_that_it_makes() -> None:
+    (found,) = profiled(4600, *DETOUR, doubles_share=0.98).findings
+    assert (found.kind, round(found.headroom, 2)) == ("precision", 1.96)
+    assert found.evidence == (
+        "98% of the operators' time of 4600 µs a call goes into float64, most of it in aten::_softmax, and the task's "
+        "types need none"
+    )
+
+
+def test_float64_is_no_fault_in_a_task_of_float64_or_of_a_sum_alone() -> None:
+    of_the_task = profiled(4600, *DETOUR, doubles_share=0.98, task_in_doubles=True)
+    of_a_sum = profiled(4600, *DETOUR, doubles_share=0.2)
+    assert [report.findings[0].kind for report in (of_the_task, of_a_sum)] == ["many_passes", "many_passes"]
+
+
+def test_no_number_of_a_finding_is_a_power_of_ten() -> None:
+    assert [amount(number) for number in (0.5123, 41.23, 99.96, 3912.4)] == ["0.512", "41.2", "100", "3912"]
+    assert "e+" not in profiled(12_000, ("aten::sigmoid", 1, 3910)).findings[0].evidence
 
 
 def test_what_python_takes_between_many_operators_is_their_overhead() -> None:

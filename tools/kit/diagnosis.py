@@ -43,6 +43,7 @@ WAITING: Final = 0.85
 CPU_DETECTORS: Final[tuple[Detector, ...]] = (
     cpu_detectors.host_time,
     cpu_detectors.overhead,
+    cpu_detectors.precision,
     cpu_detectors.copies,
     cpu_detectors.many_passes,
     cpu_detectors.beside_products,

@@ -39,6 +39,8 @@ class WorkloadFacts(Frozen):
     bytes_out: int
     flops: int
     """Of the reference, by torch's flop counter (matrix products and convolutions only); 0 if it counts none."""
+    doubles: bool = False
+    """Its inputs, weights or answers are in float64: computing in it is no fault."""
 
 
 class Mismatch(Frozen):

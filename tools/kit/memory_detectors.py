@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kernelgate.tools.kit.evidence import Evidence, Inspected, Operator
-from kernelgate.tools.kit.findings import Finding, finding, gain
+from kernelgate.tools.kit.findings import Finding, amount, finding, gain
 from kernelgate.tools.kit.readings import (
     CLOCK_CYCLES_US,
     counted,
@@ -111,7 +111,7 @@ def _uncoalesced(evidence: Evidence, op: Operator, said: str, times: float) -> F
 
 
 def _mb(evidence: Evidence) -> str:
-    return f"{needed_bytes(evidence) / 1e6:.3g} MB"
+    return f"{amount(needed_bytes(evidence) / 1e6)} MB"
 
 
 def _ratio(launch: Inspected, above: str, below: str) -> float:

@@ -7,6 +7,7 @@ from kernelgate.tools.kit.evidence import HotLine, Inspected, Inspection, Operat
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
 from kernelgate.tools.kit.findings import amount
 from kernelgate.tools.kit.kernel_names import plain_name
+from kernelgate.tools.kit.readings import MOST
 from kernelgate.tools.kit.waits import WORDS, told
 from kernelgate.tools.kit.wire import ChildExit
 from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFacts, ProfilePlan, ProfileReport, judge
@@ -133,6 +134,15 @@ def test_a_candidate_at_its_bound_has_no_finding() -> None:
     report = profiled(850, ("aten::_softmax", 1, 840))
     assert report.verdict is Verdict.no_finding
     assert report.findings == ()
+
+
+def test_a_call_far_from_its_bound_is_not_said_to_be_near_it_where_no_operator_was_seen() -> None:
+    assert profiled(8000).summary == "no single fault stands out: a call takes 10.0x its bound of 800 µs"
+
+
+def test_names_and_times_that_a_candidate_made_up_are_shown_without_what_steers_a_terminal() -> None:
+    (row,) = profiled(4000, ("evil\x1b[2J\nIgnore", 1, 1e37)).operators
+    assert (row.name, row.self_us) == ("evil [2J Ignore", float(MOST))
 
 
 def test_a_task_with_more_arithmetic_than_bytes_is_compute_bound() -> None:

@@ -51,6 +51,11 @@ def test_many_tiny_operators_are_overhead() -> None:
     assert report.findings[0].headroom == 5.0, "a gain beyond the roofline is none"
 
 
+def test_the_gain_of_fewer_operators_leaves_the_long_one_beside_them() -> None:
+    (found,) = profiled(100_000, ("aten::add_", 50_000, 90_000), ("aten::_softmax", 1, 2500)).findings
+    assert (found.kind, found.headroom) == ("overhead", 40.0)
+
+
 def test_one_operator_that_takes_most_of_the_time_is_named() -> None:
     report = profiled(4000, ("aten::copy_", 1, 3600), ("aten::add", 1, 100))
     assert report.findings[0].kind == "one_operator"

@@ -56,10 +56,12 @@ def overhead(evidence: Evidence) -> Finding | None:
     each_us = sum(op.self_us for op in rows) / profile.calls / max(calls, 1e-9)
     if each_us >= SMALL_OPERATOR_US or calls < 3:
         return None
+    # Arithmetic beside them is not saved with their dispatch.
+    stays_us = sum(op.self_us for op in rows if op.self_us / max(op.calls, 1) >= SMALL_OPERATOR_US) / profile.calls
     return finding(
         "overhead",
         f"{calls:.0f} operator calls of {each_us:.1f} µs each: dispatch costs more than arithmetic",
-        min(calls / 2, roofline_headroom(evidence)),
+        min(calls / 2, roofline_headroom(evidence), profile.call_us / max(stays_us, 1e-3)),
         "fuse: fewer, larger operators, or one kernel for the whole of forward",
     )
 
@@ -76,8 +78,8 @@ def precision(evidence: Evidence) -> Finding | None:
         f"{part:.0%} of the operators' time of {profile.call_us:.0f} µs a call goes into float64{most}, and the "
         "task's types need none",
         min(roofline_headroom(evidence), gain(part, 2.0)),
-        "stay in float32: no .double(), dtype=torch.float64 or float64 constants; where a sum needs more digits, give "
-        "dtype=torch.float64 to that sum alone, whose result is small",
+        "stay in float32: no .double(), dtype=torch.float64 or float64 constants. torch.sum adds in a cascade, which "
+        "keeps most digits; given a type, a sum copies its whole input: convert small results alone",
     )
 
 

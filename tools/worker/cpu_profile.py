@@ -15,8 +15,10 @@ from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.timing import Arguments, dropped, time_calls
 
 _OF_THE_PROFILER: Final = "profiler::"
-_CONVERTS: Final = "aten::_to_copy"
-"""A tensor is made one of another type, or on another device: by this each detour through float64 begins."""
+_CONVERTS: Final = "aten::copy_"
+"""By this each detour through float64 begins: a reduction that is given a type copies its input too."""
+_MOST_TYPED: Final = 20_000
+"""Operators of the profiled calls: types of more would cost a second, and it is their number that holds a call back."""
 _FLOAT64: Final = "double"
 
 
@@ -45,7 +47,7 @@ def profile_calls(
         for event in profiler.kineto_results.events()
     )
     rows = operators_of(spans)
-    doubles = any(row.name == _CONVERTS for row in rows)
+    doubles = any(row.name == _CONVERTS for row in rows) and sum(row.calls for row in rows) <= _MOST_TYPED
     return protocol.Profiled(
         call_us=median(samples) / 1e3, operators=rows[: protocol.MAX_OPERATORS], rows=len(rows),
         doubles_share=_doubles_share(forward, pool, order[:1], before) if doubles else 0.0,

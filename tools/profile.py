@@ -153,7 +153,8 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
     if facts.profile.note:
         return ProfileReport(verdict=Verdict.not_permitted, summary=facts.profile.note)
     counters = facts.counted.counters
-    rows = tuple(op.model_copy(update={"name": plain_name(op.name)}) for op in facts.profile.operators)
+    seen = cleaned(facts.profile).operators
+    rows = tuple(op.model_copy(update={"name": plain_name(op.name)}) for op in seen)
     diagnosis = diagnose(
         Evidence(
             workload=facts.workload,

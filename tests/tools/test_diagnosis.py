@@ -208,6 +208,12 @@ def test_a_kernel_of_torch_in_float64_is_known_by_its_name() -> None:
     assert first(profiled(3 * BOUND_US, row(name, 3 * BOUND_US))).kind == "precision"
 
 
+def test_float64_is_no_fault_in_a_task_of_float64() -> None:
+    evidence = profiled(3 * BOUND_US, kernels=(own(doubles=True),))
+    asked = evidence.model_copy(update={"workload": evidence.workload.model_copy(update={"doubles": True})})
+    assert "precision" not in [finding.kind for finding in diagnose(asked).findings]
+
+
 def test_products_without_tensor_cores_are_told_where_these_could_serve() -> None:
     call_us = 12 * matmul_us(137)
     mine = row("mine", call_us, launch=launch(4096))

@@ -31,3 +31,9 @@ def test_a_process_that_was_ended_for_a_large_file_is_told_so() -> None:
     failure = failures.of_exit(ChildExit(kind="signalled", status=failures.SIGXFSZ), 1.0)
     assert failure is not None
     assert (failure.verdict, failure.code) == (Verdict.crashed, "DISK")
+
+
+def test_what_an_exception_says_is_told_on_one_line_without_what_steers_a_terminal() -> None:
+    fault = Fault(kind="raised", stage="profile", error="ValueError: no\n profiler\x1b[2J for\x00 you\n")
+    told = failures.of_fault(fault, ChildExit(kind="finished"), 60.0)
+    assert told.summary == "it raised in profile: ValueError: no profiler [2J for you"

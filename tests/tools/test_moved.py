@@ -19,6 +19,10 @@ def test_time_launches_counters_and_findings_that_moved_are_told() -> None:
     assert moved(before, after) == "a call 82 → 41.2 µs, launches 3 → 1, DRAM reads 21% → 44%; gone: missed_fusion"
 
 
+def test_times_of_milliseconds_are_told_in_full() -> None:
+    assert moved(report(call_us=2778.4), report(call_us=14_576.3)) == "a call 2778 → 14576 µs"
+
+
 def test_what_stayed_is_not_told() -> None:
     before = report(call_us=82.0, launches=1, counters={"dram_read": 0.43})
     assert moved(before, report(call_us=81.0, launches=1, counters={"dram_read": 0.44})) == "the same time a call"

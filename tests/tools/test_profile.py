@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from kernelgate.budget.model import Verdict
 from kernelgate.tools.kit.evidence import HotLine, Inspected, Inspection, Operator, OperatorProfile, Stall
 from kernelgate.tools.kit.facts import Ceilings, WorkloadFacts
+from kernelgate.tools.kit.findings import amount
 from kernelgate.tools.kit.kernel_names import plain_name
+from kernelgate.tools.kit.readings import MOST
 from kernelgate.tools.kit.waits import WORDS, told
 from kernelgate.tools.kit.wire import ChildExit
 from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFacts, ProfilePlan, ProfileReport, judge
@@ -13,14 +15,22 @@ from kernelgate.tools.profile import FULL_HOLD_S, LIMIT_S, NSIGHT_S, ProfileFact
 CEILINGS = Ceilings(copy_gb_s=10.0, cache_gb_s=40.0, matmul_gflop_s=50.0)
 
 
-def profiled(call_us: float, *operators: tuple[str, int, float], flops: int = 0) -> ProfileReport:
+def profiled(
+    call_us: float,
+    *operators: tuple[str, int, float],
+    flops: int = 0,
+    doubles_share: float = 0.0,
+    task_in_doubles: bool = False,
+) -> ProfileReport:
     """Operators as (name, calls per call of forward, µs per call of forward); 8 MB of traffic, 800 µs of copy."""
     rows = tuple(
         Operator(name=name, calls=10 * calls, self_us=10 * us, share=us / call_us) for name, calls, us in operators
     )
     facts = ProfileFacts(
-        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=flops),
-        profile=OperatorProfile(workload="w", calls=10, call_us=call_us, operators=rows),
+        workload=WorkloadFacts(
+            name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=flops, doubles=task_in_doubles
+        ),
+        profile=OperatorProfile(workload="w", calls=10, call_us=call_us, operators=rows, doubles_share=doubles_share),
         ceilings=CEILINGS,
     )
     return judge(facts, ChildExit(kind="finished"), ProfilePlan())
@@ -39,6 +49,11 @@ def test_many_tiny_operators_are_overhead() -> None:
     report = profiled(4000, ("aten::add", 500, 1500), ("aten::mul", 500, 1500))
     assert [finding.kind for finding in report.findings] == ["overhead"]
     assert report.findings[0].headroom == 5.0, "a gain beyond the roofline is none"
+
+
+def test_the_gain_of_fewer_operators_leaves_the_long_one_beside_them() -> None:
+    (found,) = profiled(100_000, ("aten::add_", 50_000, 90_000), ("aten::_softmax", 1, 2500)).findings
+    assert (found.kind, found.headroom) == ("overhead", 40.0)
 
 
 def test_one_operator_that_takes_most_of_the_time_is_named() -> None:
@@ -77,6 +92,29 @@ def test_a_call_whose_time_lies_outside_the_operators_is_told_so() -> None:
     assert found.evidence.startswith("torch's operators take 220 of 2200 µs a call")
 
 
+DETOUR = (("aten::_softmax", 1, 3000), ("aten::copy_", 2, 1500))
+
+
+def test_a_detour_through_float64_is_told_before_the_passes_that_it_makes() -> None:
+    (found,) = profiled(4600, *DETOUR, doubles_share=0.98).findings
+    assert (found.kind, round(found.headroom, 2)) == ("precision", 1.96)
+    assert found.evidence == (
+        "98% of the operators' time of 4600 µs a call goes into float64, most of it in aten::_softmax, and the task's "
+        "types need none"
+    )
+
+
+def test_float64_is_no_fault_in_a_task_of_float64_or_of_a_sum_alone() -> None:
+    of_the_task = profiled(4600, *DETOUR, doubles_share=0.98, task_in_doubles=True)
+    of_a_sum = profiled(4600, *DETOUR, doubles_share=0.2)
+    assert [report.findings[0].kind for report in (of_the_task, of_a_sum)] == ["many_passes", "many_passes"]
+
+
+def test_no_number_of_a_finding_is_a_power_of_ten() -> None:
+    assert [amount(number) for number in (0.5123, 41.23, 99.96, 3912.4)] == ["0.512", "41.2", "100", "3912"]
+    assert "e+" not in profiled(12_000, ("aten::sigmoid", 1, 3910)).findings[0].evidence
+
+
 def test_what_python_takes_between_many_operators_is_their_overhead() -> None:
     assert [found.kind for found in profiled(1200, ("aten::add", 200, 300)).findings] == ["overhead"]
 
@@ -101,6 +139,15 @@ def test_a_candidate_at_its_bound_has_no_finding() -> None:
     report = profiled(850, ("aten::_softmax", 1, 840))
     assert report.verdict is Verdict.no_finding
     assert report.findings == ()
+
+
+def test_a_call_far_from_its_bound_is_not_said_to_be_near_it_where_no_operator_was_seen() -> None:
+    assert profiled(8000).summary == "no single fault stands out: a call takes 10.0x its bound of 800 µs"
+
+
+def test_names_and_times_that_a_candidate_made_up_are_shown_without_what_steers_a_terminal() -> None:
+    (row,) = profiled(4000, ("evil\x1b[2J\nIgnore", 1, 1e37)).operators
+    assert (row.name, row.self_us) == ("evil [2J Ignore", float(MOST))
 
 
 def test_a_task_with_more_arithmetic_than_bytes_is_compute_bound() -> None:

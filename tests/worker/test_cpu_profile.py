@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -47,3 +49,18 @@ def test_a_call_is_profiled_with_its_operators() -> None:
     told = profile_calls(torch.sigmoid, {0: ((torch.ones(9),), {})}, [0, 0], lambda: None)
     assert [(row.name, row.calls) for row in told.operators] == [("aten::sigmoid", 2)]
     assert told.call_us > 0
+
+
+@pytest.mark.parametrize(
+    ("forward", "least", "most"),
+    [
+        (lambda x: torch.softmax(x.double(), -1).float(), 0.1, 1.0),
+        (lambda x: x.sum(-1, dtype=torch.float64).float(), 0.1, 1.0),
+        (lambda x: torch.softmax(x.half(), -1).float() * 2.0, 0.0, 0.0),
+        (lambda x: torch.softmax(x, -1), 0.0, 0.0),
+    ],
+    ids=["a detour", "a sum that copies its input", "a factor that is a number", "none"],
+)
+def test_the_share_of_float64_counts_tensors_alone(forward: Any, least: float, most: float) -> None:
+    told = profile_calls(forward, {0: ((torch.ones(300, 300),), {})}, [0, 0], lambda: None)
+    assert least <= told.doubles_share <= most

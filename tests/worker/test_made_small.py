@@ -109,3 +109,11 @@ def test_zeros_on_a_files_own_inputs_alone_make_no_size_degenerate() -> None:
     found = held(RECTIFIED, 32 << 10, rows=256, width=128, groups=8)
     assert found.overrides == {"ROWS": 64, "WIDTH": 64}
     assert not found.sizes.degenerate
+
+
+@pytest.mark.parametrize(
+    ("made", "doubles"), [("torch.rand({rows}, 1024)", False), ("torch.rand({rows}, 1024).double()", True)]
+)
+def test_a_task_of_float64_is_known_as_one(made: str, doubles: bool) -> None:
+    source = LITERAL.replace("torch.rand({rows}, 1024)", made)
+    assert held(source, 256 << 10, rows=256, count="64").facts.doubles is doubles

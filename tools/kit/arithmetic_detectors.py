@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from kernelgate.tools.kit.evidence import Evidence, Operator
-from kernelgate.tools.kit.findings import Finding, finding, gain
+from kernelgate.tools.kit.findings import Finding, amount, finding, gain
 from kernelgate.tools.kit.occupancy import WARP_THREADS
 from kernelgate.tools.kit.readings import (
     counted,
@@ -52,7 +52,7 @@ def spills(evidence: Evidence) -> Finding | None:
     threads = op.launch.blocks * op.launch.threads if op.launch is not None else 0
     through = 2 * threads * spilled
     times = max(2.0, 1 + through / needed_bytes(evidence))
-    traffic = f", {through / 1e6:.3g} MB written and read back for {threads} threads" if threads else ""
+    traffic = f", {amount(through / 1e6)} MB written and read back for {threads} threads" if threads else ""
     warps = f"num_warps={2 * op.launch.threads // WARP_THREADS}" if op.launch is not None else "twice the num_warps"
     return finding(
         "spills",
@@ -70,7 +70,7 @@ def precision(evidence: Evidence) -> Finding | None:
     believed = pipe is None or pipe >= DOUBLES_BUSY
     rows = [op for op in working(evidence) if _named_double(op.name) or (believed and _own_doubles(evidence, op))]
     part = sum(share(evidence, op) for op in rows)
-    if part < DOMINANT or headroom(evidence) < DOUBLES_HEADROOM:
+    if part < DOMINANT or headroom(evidence) < DOUBLES_HEADROOM or evidence.workload.doubles:
         return None
     name = short(max(rows, key=lambda op: op.self_us).name)
     busy = f", its pipe {pipe:.0%} busy" if pipe is not None else ""
@@ -110,7 +110,7 @@ def tensor_cores_unused(evidence: Evidence) -> Finding | None:
     return finding(
         "tensor_cores_unused",
         f"{short(op.name)} takes {share(evidence, op):.0%} of {evidence.profile.call_us:.0f} µs for "
-        f"{evidence.workload.flops / 1e9:.3g} Gflop; {seen}",
+        f"{amount(evidence.workload.flops / 1e9)} Gflop; {seen}",
         min(headroom(evidence), gain(share(evidence, op), headroom(evidence))),
         f"{short(op.name)}: multiply with tl.dot on tiles of at least 16x16x16 (float16, bfloat16, or float32 with "
         'input_precision="tf32" where the task allows it), in CUDA mma; or torch.matmul in these types',

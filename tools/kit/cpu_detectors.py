@@ -4,13 +4,15 @@ import re
 from typing import Final
 
 from kernelgate.tools.kit.evidence import Evidence, Operator
-from kernelgate.tools.kit.findings import Finding, finding, gain
+from kernelgate.tools.kit.findings import Finding, amount, finding, gain
 from kernelgate.tools.kit.readings import PASS_SHARE, memory_bound, needed_bytes, short, working
 from kernelgate.tools.kit.timing_report import bound_us, reached
 
 SMALL_OPERATOR_US: Final = 5.0
 """An operator call shorter than this is mostly dispatch."""
 DOMINANT_SHARE: Final = 0.4
+DOUBLES_SHARE: Final = 0.5
+"""Of the operators' time: less is a sum that is kept exact."""
 HOST_SHARE: Final = 0.5
 LEAST_HOST_US: Final = 20.0
 HOST_US_PER_OPERATOR: Final = 5.0
@@ -40,7 +42,7 @@ def host_time(evidence: Evidence) -> Finding | None:
         return None
     return finding(
         "host_time",
-        f"torch's operators take {within_us:.3g} of {profile.call_us:.0f} µs a call: the rest is Python",
+        f"torch's operators take {amount(within_us)} of {profile.call_us:.0f} µs a call: the rest is Python",
         min(roofline_headroom(evidence), profile.call_us / max(within_us, 1e-3)),
         "move Python work out of forward: no loop over rows or elements, constants and reshaped weights made once in "
         "__init__, whole tensors given to operators of torch",
@@ -54,11 +56,30 @@ def overhead(evidence: Evidence) -> Finding | None:
     each_us = sum(op.self_us for op in rows) / profile.calls / max(calls, 1e-9)
     if each_us >= SMALL_OPERATOR_US or calls < 3:
         return None
+    # Arithmetic beside them is not saved with their dispatch.
+    stays_us = sum(op.self_us for op in rows if op.self_us / max(op.calls, 1) >= SMALL_OPERATOR_US) / profile.calls
     return finding(
         "overhead",
         f"{calls:.0f} operator calls of {each_us:.1f} µs each: dispatch costs more than arithmetic",
-        min(calls / 2, roofline_headroom(evidence)),
+        min(calls / 2, roofline_headroom(evidence), profile.call_us / max(stays_us, 1e-3)),
         "fuse: fewer, larger operators, or one kernel for the whole of forward",
+    )
+
+
+def precision(evidence: Evidence) -> Finding | None:
+    """A detour through float64 that the task's types do not ask for."""
+    profile, part = evidence.profile, min(evidence.profile.doubles_share, 1.0)
+    if part < DOUBLES_SHARE or evidence.workload.doubles:
+        return None
+    largest = max(working(evidence), key=lambda op: op.share, default=None)
+    most = "" if largest is None else f", most of it in {short(largest.name)}"
+    return finding(
+        "precision",
+        f"{part:.0%} of the operators' time of {profile.call_us:.0f} µs a call goes into float64{most}, and the "
+        "task's types need none",
+        min(roofline_headroom(evidence), gain(part, 2.0)),
+        "stay in float32: no .double(), dtype=torch.float64 or float64 constants. torch.sum adds in a cascade, which "
+        "keeps most digits; given a type, a sum copies its whole input: convert small results alone",
     )
 
 
@@ -87,7 +108,7 @@ def many_passes(evidence: Evidence) -> Finding | None:
     return finding(
         "many_passes",
         f"about {passes:.0f} passes over memory a call ({names}), where one is needed: {profile.call_us:.0f} µs where "
-        f"{needed_bytes(evidence) / 1e6:.3g} MB need {profile.call_us / roofline_headroom(evidence):.0f}",
+        f"{amount(needed_bytes(evidence) / 1e6)} MB need {profile.call_us / roofline_headroom(evidence):.0f}",
         min(roofline_headroom(evidence), profile.call_us / max(longest_us, 1e-3)),
         "fuse the passes: one operator of torch that does it all, or torch.compile; else go over chunks of rows that "
         "fit the cache (x.split(64)), with in-place operators on one buffer",
@@ -149,9 +170,9 @@ def _one(evidence: Evidence, op: Operator, times: float, change: str) -> Finding
     """Of an operator that could be so many times faster."""
     now = reached(evidence.workload, evidence.ceilings, evidence.profile.call_us)
     at = (
-        f"{now.gb_s:.3g} of the {now.ceiling_gb_s:.3g} GB/s of a copy"
+        f"{amount(now.gb_s)} of the {amount(now.ceiling_gb_s)} GB/s of a copy"
         if memory_bound(evidence)
-        else f"{now.gflop_s:.3g} of {now.ceiling_gflop_s:.3g} GFLOP/s"
+        else f"{amount(now.gflop_s)} of {amount(now.ceiling_gflop_s)} GFLOP/s"
     )
     runs = op.calls / evidence.profile.calls
     often = f", run {runs:.0f}x," if runs >= 1.5 else ""

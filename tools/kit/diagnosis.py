@@ -43,6 +43,7 @@ WAITING: Final = 0.85
 CPU_DETECTORS: Final[tuple[Detector, ...]] = (
     cpu_detectors.host_time,
     cpu_detectors.overhead,
+    cpu_detectors.precision,
     cpu_detectors.copies,
     cpu_detectors.many_passes,
     cpu_detectors.beside_products,
@@ -236,7 +237,7 @@ def advice(diagnosis: Diagnosis) -> str:
         return diagnosis.findings[0].evidence
     if diagnosis.bound_class and diagnosis.headroom <= NEAR_BOUND:
         return "it runs within 5 % of its bound: stop, there is nothing left to gain"
-    if diagnosis.bound_class == "memory" or diagnosis.headroom <= CPU_NEAR:
+    if diagnosis.headroom <= CPU_NEAR:
         return "no bottleneck stands out: it runs close to its bound"
     return (
         f"no single fault stands out: a call takes {diagnosis.headroom:.1f}x its bound of {diagnosis.bound_us:.0f} µs"

@@ -66,6 +66,8 @@ class OperatorProfile(Frozen):
     """The host's time until `forward` returned, mean, without the profiler; 0 if unknown."""
     waits: float = 0.0
     """How often a call made the host wait for the device: synchronisations and copies to the host."""
+    doubles_share: float = 0.0
+    """On the CPU: of the operators' time that of those which took or gave a tensor of float64."""
     note: str = ""
     """Why there are none."""
 

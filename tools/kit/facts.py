@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kernelgate.budget.model import as_tuple
 from kernelgate.tasks.model import Distribution, Frozen
@@ -16,6 +16,11 @@ WHILE_BASELINE: Final = "while the baseline was timed"
 """Pattern of an `input_mutation` that was found behind a block of the baseline."""
 
 
+def _one_line(text: str) -> str:
+    """What a candidate's exception says, as part of a sentence: no line breaks, nothing that would steer a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
 class Fault(Frozen):
     """The candidate did not answer as it should; whoever meets one stops there and reports it."""
 
@@ -23,7 +28,7 @@ class Fault(Frozen):
     """`gone`: its process ended or was killed; how is in `ChildExit`. `busy_device`: its work was on the GPU while
     nobody had called it. `too_early`: an answer changed after its call was said to be done."""
     stage: Literal["load", "construct", "forward", "block", "profile", "trace"]
-    error: str = ""
+    error: Annotated[str, AfterValidator(_one_line)] = ""
     """Exception type and message, at most 500 characters."""
     log: str = ""
     """End of the traceback, at most 4,000 characters. Written by the candidate: text for the agent, never data."""
@@ -39,6 +44,8 @@ class WorkloadFacts(Frozen):
     bytes_out: int
     flops: int
     """Of the reference, by torch's flop counter (matrix products and convolutions only); 0 if it counts none."""
+    doubles: bool = False
+    """Its inputs, weights or answers are in float64: computing in it is no fault."""
 
 
 class Mismatch(Frozen):

@@ -19,6 +19,8 @@ FindingKind: TypeAlias = Literal[
 ]  # fmt: skip
 MAX_EVIDENCE_CHARS: Final = 200
 MAX_CHANGE_CHARS: Final = 300
+FULL_DIGITS: Final = 100
+"""From here on three digits are all digits in front of the point."""
 MAX_HEADROOM: Final = 1e6
 """More is a forged or an empty reading, not a gain."""
 
@@ -41,6 +43,11 @@ def finding(kind: FindingKind, evidence: str, headroom: float, change: str) -> F
     return Finding(
         kind=kind, evidence=cut(evidence, MAX_EVIDENCE_CHARS), headroom=gain, change=cut(change, MAX_CHANGE_CHARS)
     )
+
+
+def amount(value: float) -> str:
+    """Three digits, and never a power of ten: `0.512`, `41.2`, `3910`."""
+    return f"{value:.0f}" if abs(value) >= FULL_DIGITS else f"{value:.3g}"
 
 
 def cut(text: str, most: int) -> str:

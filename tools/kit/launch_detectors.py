@@ -25,7 +25,7 @@ from kernelgate.tools.kit.readings import (
 WAIT_US: Final = 15.0
 """What the device idles while the host wakes and launches again, where no gap was measured."""
 HOST_US: Final = 50.0
-"""An ordinary forward in Python, its allocations and a launch of Triton or two take less."""
+"""An ordinary forward in Python, its allocations and a launch of Triton or two take less; a busy host has that left."""
 HOST_TIMES: Final = 2.0
 """Calls are timed launched ahead, so a little more of the host's time costs nothing that is measured."""
 HOST_US_PER_LAUNCH: Final = 20.0
@@ -78,7 +78,7 @@ def host_time(evidence: Evidence) -> Finding | None:
         "host_time",
         f"the host needs {profile.host_us:.0f} µs to give a call to the device, which works {device_us:.0f} µs: "
         "as calls come, the device waits",
-        profile.host_us / max(device_us, launch_us(evidence)),
+        profile.host_us / max(device_us, launch_us(evidence), HOST_US),
         "move Python work out of forward: weights reshaped and kernel arguments worked out once in __init__, buffers "
         "kept, no loop over rows; or replay forward as a CUDA graph",
     )

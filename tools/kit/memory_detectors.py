@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kernelgate.tools.kit.evidence import Evidence, Inspected, Operator
-from kernelgate.tools.kit.findings import Finding, finding, gain
+from kernelgate.tools.kit.findings import Finding, amount, finding, gain
 from kernelgate.tools.kit.readings import (
     CLOCK_CYCLES_US,
     counted,
@@ -49,6 +49,8 @@ MOVED: Final = 1.6
 """Bytes through DRAM in times of what the task needs; a good kernel is at 0.5 (writes that stay in the L2) to 1.2."""
 DOMINANT: Final = 0.5
 LARGE_LAUNCHES: Final = 2
+WITH_THE_HOST: Final = ("Memcpy HtoD", "Memcpy DtoH")
+"""How copies between host and device are named."""
 NARROW_HEADROOM: Final = 4.0
 """The width of loads explains no more than this: two bytes a lane cost a copy 2.9x on an H200."""
 CACHE_BUSY: Final = 0.5
@@ -111,7 +113,7 @@ def _uncoalesced(evidence: Evidence, op: Operator, said: str, times: float) -> F
 
 
 def _mb(evidence: Evidence) -> str:
-    return f"{needed_bytes(evidence) / 1e6:.3g} MB"
+    return f"{amount(needed_bytes(evidence) / 1e6)} MB"
 
 
 def _ratio(launch: Inspected, above: str, below: str) -> float:
@@ -178,7 +180,9 @@ def many_passes(evidence: Evidence) -> Finding | None:
 
 def missed_fusion(evidence: Evidence) -> Finding | None:
     """Several kernels each pass over memory."""
-    rows, count = large_rows(evidence), large_launches(evidence)
+    # What goes to the host and back is a wait's work: no kernel can take it in.
+    rows = [op for op in large_rows(evidence) if not op.name.startswith(WITH_THE_HOST)]
+    count = sum(op.calls for op in rows) / max(evidence.profile.calls, 1)
     if count < LARGE_LAUNCHES:
         return None
     if not memory_bound(evidence):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from kernelgate.tools.kit.evidence import Counter
-from kernelgate.tools.kit.findings import Finding
+from kernelgate.tools.kit.findings import Finding, amount
 
 TOLD: Final[Mapping[Counter, str]] = {
     "dram_read": "DRAM reads", "dram_write": "DRAM writes", "l2": "L2", "l1": "L1", "issue": "instructions issued",
@@ -45,7 +45,9 @@ def moved(before: Profile, after: Profile) -> str:
     said: list[str] = []
     if before.call_us and after.call_us:
         stayed = abs(after.call_us / before.call_us - 1) < LEAST
-        said.append("the same time a call" if stayed else f"a call {before.call_us:.3g} → {after.call_us:.3g} µs")
+        said.append(
+            "the same time a call" if stayed else f"a call {amount(before.call_us)} → {amount(after.call_us)} µs"
+        )
     if before.launches and after.launches and round(before.launches) != round(after.launches):
         said.append(f"launches {before.launches:.0f} → {after.launches:.0f}")
     both: list[Counter] = [name for name in TOLD if name in before.counters and name in after.counters]

@@ -4,6 +4,7 @@ All that it reports is a claim: the candidate's code runs in the same process.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -14,6 +15,11 @@ from kernelgate.tools.worker import protocol
 from kernelgate.tools.worker.timing import Arguments, dropped, time_calls
 
 _OF_THE_PROFILER: Final = "profiler::"
+_CONVERTS: Final = "aten::copy_"
+"""By this each detour through float64 begins: a reduction that is given a type copies its input too."""
+_MOST_TYPED: Final = 20_000
+"""Operators of the profiled calls: types of more would cost a second, and it is their number that holds a call back."""
+_FLOAT64: Final = "double"
 
 
 class Span(NamedTuple):
@@ -41,9 +47,36 @@ def profile_calls(
         for event in profiler.kineto_results.events()
     )
     rows = operators_of(spans)
+    doubles = any(row.name == _CONVERTS for row in rows) and sum(row.calls for row in rows) <= _MOST_TYPED
     return protocol.Profiled(
-        call_us=median(samples) / 1e3, operators=rows[: protocol.MAX_OPERATORS], rows=len(rows)
+        call_us=median(samples) / 1e3, operators=rows[: protocol.MAX_OPERATORS], rows=len(rows),
+        doubles_share=_doubles_share(forward, pool, order[:1], before) if doubles else 0.0,
     )  # fmt: skip
+
+
+def _doubles_share(
+    forward: Callable[..., Any], pool: Mapping[int, Arguments], order: Sequence[int], before: Callable[[], None]
+) -> float:
+    """Of the operators' time that of those on tensors of float64, over calls of their own: types double what is noted.
+
+    A number is told as float64 too, and one element costs nothing.
+    """
+    profiler: Any = torch.autograd.profiler.profile(use_cpu=True, record_shapes=True)
+    with profiler:
+        time_calls(forward, pool, order, before, dropped)
+    spans = (
+        Span(
+            _FLOAT64 if _holds_doubles(event.dtypes(), event.shapes()) else "",
+            int(event.start_thread_id()), int(event.start_ns()), int(event.duration_ns()),
+        )
+        for event in profiler.kineto_results.events()
+        if not str(event.name()).startswith(_OF_THE_PROFILER)
+    )  # fmt: skip
+    return next((min(row.share, 1.0) for row in operators_of(spans) if row.name == _FLOAT64), 0.0)
+
+
+def _holds_doubles(kinds: Sequence[str], shapes: Sequence[Sequence[int]]) -> bool:
+    return any(kind == _FLOAT64 and prod(shape) > 1 for kind, shape in zip(kinds, shapes, strict=False) if shape)
 
 
 def operators_of(spans: Iterable[Span]) -> tuple[Operator, ...]:

@@ -308,6 +308,7 @@ class Profiled(Frozen):
     busy_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     host_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     waits: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    doubles_share: float = Field(default=0.0, ge=0, le=1)
     """See `kit.evidence.OperatorProfile`."""
     note: Annotated[str, StringConstraints(max_length=MAX_ERROR_CHARS)] = ""
     """Why there are no operators."""

@@ -68,6 +68,7 @@ class HeldWorkload:
             bytes_in=self.sizes.read_bytes,
             bytes_out=self.sizes.outputs_bytes,
             flops=self.sizes.flops,
+            doubles=self.sizes.doubles,
         )
 
     def require_memory(self, times: int = 1) -> None:
@@ -293,7 +294,7 @@ def _measured(code: types.ModuleType, weight_seed: int, device: str, inputs_byte
     dtype = main_dtype([*tensors_in(arguments), *module.parameters()])
     return Sizes(
         byte_size(arguments), weights, byte_size(answer), counter.total, reads.total(), dtype,
-        normalised.hardly_anything,
+        normalised.hardly_anything, any(t.dtype == torch.float64 for t in (*given, *tensors_in(answer))),
     )  # fmt: skip
 
 

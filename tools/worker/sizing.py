@@ -22,6 +22,8 @@ class Sizes:
     """Of most of the inputs and weights, among floats."""
     degenerate: bool = False
     """A norm was taken over hardly anything: the answer has lost what it is made of."""
+    doubles: bool = False
+    """An input, a weight or an answer is float64."""
 
     @property
     def call_bytes(self) -> int:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_BUSY: Final = 800
+MAX_BUSY: Final = 700
 """Connections from which on requests are told to come again later."""
-MAX_CONNECTIONS: Final = 900
-"""More are closed unheard. A process has 1,024 descriptors unless told otherwise, and the workers' start needs some."""
+MAX_CONNECTIONS: Final = 800
+"""More are closed unheard: a process has 1,024 descriptors unless told otherwise, and the workers' start needs some."""
 ARRIVE_WITHIN_S: Final = 30.0
 """A whole request, body and all, from the opening of its connection or the answer before it on."""
 

@@ -43,7 +43,8 @@ MAX_SESSIONS: Final = 2_000
 """Of clients of the older protocol versions; an idle one ends after half an hour."""
 TOKEN_WATCH_S: Final = 2.0
 """What is open when its token is removed ends within so long."""
-BACKLOG: Final = 1_024
+BACKLOG: Final = 100
+"""asyncio takes so many connections at once before it asks who they are: with more it runs out of descriptors."""
 CLOSE_S: Final = 1
 """Open answers may take so long when the server is told to leave."""
 ANYWHERE: Final = ("0.0.0.0", "::")
@@ -256,6 +257,7 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, lifespan="on",
         limit_concurrency=MAX_BUSY, timeout_graceful_shutdown=CLOSE_S, http=Patience, ws="none",
+        backlog=BACKLOG,
     )  # fmt: skip
     server = _Uvicorn(config)
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -199,6 +200,23 @@ async def test_clients_that_never_read_keep_nobody_waiting(server: HttpServer) -
     finally:
         for sock in deaf:
             sock.close()
+
+
+def test_more_connections_than_a_process_has_descriptors_leave_the_server_going(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(serving(tmp_path))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+            place = urlsplit(server.url)
+            with contextlib.ExitStack() as many:
+                for _ in range(1200):
+                    many.enter_context(socket.create_connection((place.hostname or "", place.port or 0), timeout=30))
+                assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 1024
+            assert server.ask("GET", "/healthz").json()["status"] == "ok"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.anyio

@@ -35,8 +35,8 @@ Answer = Callable[[SessionMessage], Awaitable[None]]
 class Lines:
     """The good lines of a stream, as text; each bad one is answered. Iterated by the SDK's transport."""
 
-    def __init__(self, source: BinaryIO) -> None:
-        self._source = anyio.wrap_file(source)
+    def __init__(self, source: BinaryIO, ended: Callable[[], None]) -> None:
+        self._source, self._ended = anyio.wrap_file(source), ended
         self._answer: Answer | None = None
         self._answerable = anyio.Event()
 
@@ -46,7 +46,7 @@ class Lines:
         self._answerable.set()
 
     async def __aiter__(self) -> AsyncGenerator[str]:
-        """Good lines until the end of the stream."""
+        """Good lines until the end of the stream, which is told."""
         await self._answerable.wait()
         assert self._answer is not None
         async for line in self._source:
@@ -57,6 +57,7 @@ class Lines:
                 yield line.decode("utf-8")
             else:
                 await self._answer(SessionMessage(found))
+        self._ended()
 
 
 class Replies:
@@ -82,15 +83,18 @@ class Replies:
 
 
 @asynccontextmanager
-async def strict_stdio(client_left: Callable[[], None]) -> AsyncGenerator[tuple[Any, Any]]:
+async def strict_stdio(
+    client_left: Callable[[], None], input_ended: Callable[[], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
     """The SDK's transport over this process's stdin and stdout, with strict lines.
 
-    Children find stdin empty, and what they print goes to stderr. `client_left` is told that nobody reads any more.
+    Children find stdin empty, and what they print goes to stderr. `client_left` is told that nobody reads any more,
+    `input_ended` that nothing more will come.
     """
     incoming = _taken(0, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     outgoing = _taken(1, os.dup(2))
     # Not closed with the file: a thread may still block on it when the transport is left.
-    lines = Lines(os.fdopen(incoming, "rb", closefd=False))
+    lines = Lines(os.fdopen(incoming, "rb", closefd=False), input_ended)
     answers = Replies(os.fdopen(outgoing, "wb", closefd=False), client_left)
     stdin, stdout = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", answers)
     async with stdio_server(stdin=stdin, stdout=stdout) as (reading, writing):

@@ -155,7 +155,7 @@ async def _in_turn(
         if not ticket.granted and job is not None:
             job.give_up = ticket.give_up
             job.progress(WAITING, 0, 0)
-        if not await ticket.called():
+        if not await ticket.called() or (job is not None and job.cancel_wanted):  # in the instant of its turn
             return _cancelled(request)
         queue_s = time.monotonic() - asked_s
         reply = await services.runner(device).run(request, on_progress)

@@ -66,7 +66,7 @@ async def _serve(settings: Settings) -> None:
             end_soon()
             group.cancel_scope.cancel()
 
-        async with strict_stdio(client_left) as (reading, writing):
+        async with strict_stdio(client_left, end_soon) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
         group.cancel_scope.cancel()
 
@@ -91,7 +91,7 @@ async def _leave_with_parent(leave: Callable[[], None]) -> None:
 
 
 def end_soon() -> None:
-    """The transport's reader thread blocks in a read that no cancellation reaches: end the process behind it."""
+    """End the process, whatever hangs: no cancellation reaches a thread in a read, or in a write that nobody reads."""
     import threading
 
     timer = threading.Timer(LEAVE_WITHIN_S, os._exit, (0,))

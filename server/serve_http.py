@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 import uvicorn
+from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -23,23 +24,27 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelgate.server.app import OpenServices, build
+from kernelgate.server.connections import MAX_BUSY, Patience
 from kernelgate.server.installed import package_version
 from kernelgate.server.preflight import require, require_walls
 from kernelgate.server.serve import leave_on_signal, set_up_log
 from kernelgate.server.settings import Settings
-from kernelgate.server.tokens import TokenError, Tokens, address
+from kernelgate.server.tokens import BrokenTokens, TokenError, Tokens, address
 from kernelgate.server.trouble import Trouble, guarded
 
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 MAX_BODY_BYTES: Final = 4 << 20
 """Of a request: sources are far smaller."""
-MAX_CONNECTIONS: Final = 1_000
 MAX_SESSIONS: Final = 2_000
 """Of clients of the older protocol versions; an idle one ends after half an hour."""
-BACKLOG: Final = 1_024
+TOKEN_WATCH_S: Final = 2.0
+"""What is open when its token is removed ends within so long."""
+BACKLOG: Final = 100
+"""asyncio takes so many connections at once before it asks who they are: with more it runs out of descriptors."""
 CLOSE_S: Final = 1
 """Open answers may take so long when the server is told to leave."""
 ANYWHERE: Final = ("0.0.0.0", "::")
@@ -74,9 +79,8 @@ def place_of(text: str, url: str, *, needs_token: bool) -> Place:
     if found is None or int(found[3]) > 65535:
         raise Trouble(f"--http {text} is no place to listen at: give a port (8642), or 127.0.0.1:8642, or [::1]:8642")
     host = found[1] or found[2] or "127.0.0.1"
-    with contextlib.suppress(ValueError):
-        host = str(ipaddress.ip_address(host))
-    if host != "localhost" and not re.fullmatch(r"[0-9a-f:.]+", host):
+    host = str(ipaddress.ip_address(host)) if _is_address(host) else host
+    if host != "localhost" and not _is_address(host):
         raise Trouble(f"--http {text}: give the address of this host as a number, or localhost, not a name")
     try:
         known_as = address(url) if url else ""
@@ -88,6 +92,12 @@ def place_of(text: str, url: str, *, needs_token: bool) -> Place:
     return Place(host, place.port, known_as, needs_token or not place.is_loopback)
 
 
+def _is_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
+
+
 class TokenBackend(AuthenticationBackend):
     """Who a request is from. Without a token it is the local account, where none is needed."""
 
@@ -97,17 +107,57 @@ class TokenBackend(AuthenticationBackend):
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
         """Raises `AuthenticationError` with a sentence."""
         header = conn.headers.get("authorization")
-        if conn.url.path == HEALTH_PATH or (header is None and not self._place.needs_token):
+        # Not `conn.url`: it is made with the Host header, which may hold a path of its own.
+        if conn.scope["path"] == HEALTH_PATH or (header is None and not self._place.needs_token):
             return None
         kind, _, secret = (header or "").partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
             raise AuthenticationError("this server needs a token: send it as `Authorization: Bearer TOKEN`")
         try:
             account = self._tokens.account_of(secret.strip(), self._place.url)
+        except BrokenTokens as error:
+            log.error("%s", error)  # noqa: TRY400 -- a sentence for who runs the server, not a fault of its own
+            raise AuthenticationError("this server cannot read its tokens now: tell who runs it") from None
         except TokenError as error:
             raise AuthenticationError(str(error)) from None
         token = AccessToken(token="", client_id=account, scopes=[], resource=self._place.url)
         return AuthCredentials([]), AuthenticatedUser(token)
+
+
+class EndedWithToken:
+    """A request that stays open ends when its token is removed or has expired: a stream of changes lasts for days."""
+
+    def __init__(self, app: ASGIApp, backend: TokenBackend) -> None:
+        self._app, self._backend = app, backend
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if not isinstance(scope.get("user"), AuthenticatedUser):
+            return await self._app(scope, receive, send)
+        begun = ended = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        async def watch(group: TaskGroup) -> None:
+            nonlocal ended
+            while not ended:
+                await anyio.sleep(TOKEN_WATCH_S)
+                try:
+                    await self._backend.authenticate(HTTPConnection(scope))
+                except AuthenticationError:
+                    ended = True
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch, group)
+            await self._app(scope, receive, noting)
+            group.cancel_scope.cancel()
+        if ended and begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return None
 
 
 def refused(_: HTTPConnection, error: Exception) -> Response:
@@ -139,8 +189,10 @@ def web_app(open_services: OpenServices, place: Place, tokens: Tokens) -> Starle
         ),
         custom_starlette_routes=[Route(HEALTH_PATH, health)],
     )
+    backend = TokenBackend(tokens, place)
     app.add_middleware(AuthContextMiddleware)
-    app.add_middleware(AuthenticationMiddleware, backend=TokenBackend(tokens, place), on_error=refused)  # the outer one
+    app.add_middleware(EndedWithToken, backend=backend)
+    app.add_middleware(AuthenticationMiddleware, backend=backend, on_error=refused)  # the outer one
     return app
 
 
@@ -205,7 +257,8 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
     app = web_app(opening, place, tokens)  # type: ignore[arg-type]  # the same services, with a word when they are open
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, lifespan="on",
-        limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=CLOSE_S,
+        limit_concurrency=MAX_BUSY, timeout_graceful_shutdown=CLOSE_S, http=Patience, ws="none",
+        backlog=BACKLOG,
     )  # fmt: skip
     server = _Uvicorn(config)
 

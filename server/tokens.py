@@ -34,6 +34,10 @@ class TokenError(Exception):
     """What is wrong with a token, an account or the file: one sentence with what to do."""
 
 
+class BrokenTokens(TokenError):
+    """The file cannot be read: the sentence names it, and is for who runs the server alone."""
+
+
 class Token(Frozen):
     """One token, without its secret."""
 
@@ -75,7 +79,7 @@ class Tokens:
         self._known: tuple[Token, ...] = ()
 
     def all(self) -> tuple[Token, ...]:
-        """As they are now; raises `TokenError` where the file cannot be read."""
+        """As they are now; raises `BrokenTokens` where the file cannot be read."""
         try:
             now = self._path.stat()
             seen = (now.st_ino, now.st_mtime_ns, now.st_size)
@@ -86,7 +90,7 @@ class Tokens:
             self._seen, self._known = None, ()
         except (OSError, ValidationError) as error:
             why = "it is not as kernelgate writes it" if isinstance(error, ValidationError) else error.strerror
-            raise TokenError(
+            raise BrokenTokens(
                 f"{self._path} cannot be read ({why}): mend it, or remove it and add tokens anew"
             ) from None
         return self._known

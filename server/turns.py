@@ -54,9 +54,13 @@ class Turns:
         self._had_s: dict[str, float] = {}
 
     def ask(self, account: str) -> Ticket:
-        """Queue up. An account that comes anew has had no less than those that are here: idleness is not saved up."""
+        """Queue up. An account that comes anew has had no less than those that are here: idleness is not saved up.
+
+        Where nobody is here it has had no less than anybody: who had the device alone took it from no one.
+        """
         if not self._open[account]:
-            least = min((self._had_s[other] for other in self._open if self._open[other]), default=0.0)
+            here = [self._had_s[other] for other in self._open if self._open[other]]
+            least = min(here) if here else max(self._had_s.values(), default=0.0)
             self._had_s[account] = max(self._had_s.get(account, 0.0), least)
         self._open[account] += 1
         ticket = Ticket(account, next(self._numbers), self)

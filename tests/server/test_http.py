@@ -1,7 +1,9 @@
 """The server over HTTP: who gets in, whose runs they see, what is refused, and how it leaves."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -12,10 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+import connecting
 import httpx2
 import pytest
 from http_server import HEADERS, HttpServer, call, client_of, rpc, serving
 from live_server import forward
+from mcp.client.subscriptions import ResourcesListChanged, SubscriptionLost
 
 from kernelgate.budget.audit import audit
 from kernelgate.budget.ledger import Ledger
@@ -111,6 +115,38 @@ async def test_a_session_is_nobody_elses_although_its_id_is_known(server: HttpSe
     assert server.ask(json=asked, headers={**HEADERS, **session}).status_code in (401, 403, 404)
 
 
+@pytest.mark.anyio
+async def test_a_stream_of_a_token_that_is_removed_ends_and_that_of_another_goes_on(
+    server: HttpServer, folder: Path
+) -> None:
+    leaving, secret = Tokens(folder).add("erin", server.url)
+    async with (
+        client_of(server.url, secret) as client,
+        client_of(server.url, token(server, folder, "erin")) as other,
+        client.listen(resources_list_changed=True) as ends,
+        other.listen(resources_list_changed=True) as goes_on,
+    ):
+        Tokens(folder).remove(leaving.token_id)
+        with anyio.fail_after(30), contextlib.suppress(SubscriptionLost):
+            async for _ in ends:
+                pass
+        with Ledger.open(folder / "ledger.db") as ledger:
+            ledger.record_account("erin")
+            ledger.start_run(connecting.TASK, connecting.run_request(account="erin"))
+        with anyio.fail_after(30):
+            assert isinstance(await anext(aiter(goes_on)), ResourcesListChanged)
+
+
+def test_a_token_file_that_cannot_be_read_is_told_without_its_place(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        (tmp_path / "tokens.json").write_text("nonsense")
+        got = server.ask(json=INITIALIZE, headers={**HEADERS, "Authorization": "Bearer x"})
+        assert got.status_code == 401
+        assert "cannot read its tokens now" in got.text
+        assert str(tmp_path) not in got.text
+        assert str(tmp_path / "tokens.json") in (tmp_path / "server.log").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -165,6 +201,23 @@ async def test_clients_that_never_read_keep_nobody_waiting(server: HttpServer) -
     finally:
         for sock in deaf:
             sock.close()
+
+
+def test_more_connections_than_a_process_has_descriptors_leave_the_server_going(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(serving(tmp_path))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+            place = urlsplit(server.url)
+            with contextlib.ExitStack() as many:
+                for _ in range(1200):
+                    many.enter_context(socket.create_connection((place.hostname or "", place.port or 0), timeout=30))
+                assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 1024
+            assert server.ask("GET", "/healthz").json()["status"] == "ok"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.anyio
@@ -276,6 +329,9 @@ def test_from_elsewhere_a_token_is_needed_and_one_of_another_server_does_not_do(
         assert status() == 401
         assert status(Authorization=f"Bearer {secret}", Host=f"127.0.0.1:{port}") == 421
         assert status(Authorization=f"Bearer {secret}", Origin="http://evil.example") == 403
+        assert status(Host="gpu-host:8642/healthz?") == 401, (
+            "a path in the Host header is not the path that is asked for"
+        )
         assert httpx2.get(f"{near}/healthz", timeout=30).json()["status"] == "ok"
 
 
@@ -296,6 +352,8 @@ def listening_port(pid: int) -> int:
         (("--http", "0.0.0.0:0", "--url", "http://gpu-host/mcp"), "no token opens http://gpu-host/mcp yet: make one"),
         (("--http", "0", "--require-token"), "no token opens http://127.0.0.1:"),
         (("--http", "host.example:80"), "give the address of this host as a number"),
+        (("--http", "127.1:0"), "give the address of this host as a number"),
+        (("--http", "cafe:0"), "give the address of this host as a number"),
         (("--http", "70000"), "is no place to listen at"),
         (("--http", "192.0.2.1:0"), "cannot be listened at"),
         (("--http", "0", "--url", "nonsense"), "'nonsense' is no address of a server"),

@@ -237,6 +237,20 @@ def test_a_client_that_reads_no_more_has_left_and_that_is_no_fault(tmp_path: Pat
     assert "the client reads no more" in (tmp_path / "server.log").read_text()
 
 
+@pytest.mark.parametrize("line", [{"method": "tools/list"}, {"broken": True}], ids=["requests", "mistakes"])
+def test_a_client_that_closes_our_input_with_the_pipe_full_of_answers_is_not_waited_for(
+    tmp_path: Path, line: dict[str, Any]
+) -> None:
+    with started(tmp_path) as server:
+        greet(server)
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for number in range(200):
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, **line}).encode() + b"\n")
+        server.stdin.close()
+        assert server.wait(timeout=8) == 0
+
+
 def test_two_servers_share_one_book_and_another_one_goes_on_with_the_run(tmp_path: Path) -> None:
     with started(tmp_path) as first, started(tmp_path) as second:
         greet(first)

@@ -60,6 +60,17 @@ def test_an_account_that_was_idle_has_saved_nothing_up() -> None:
     assert order.count("busy") == 3, order
 
 
+def test_who_had_the_device_alone_for_an_hour_owes_nothing_to_one_that_comes_later() -> None:
+    turns = Turns(1)
+    for _ in range(360):
+        turns.ask("early").done(10.0)
+    late = [turns.ask("late") for _ in range(20)]
+    early = turns.ask("early")
+    late[0].done(10.0)
+    late[1].done(10.0)
+    assert early.granted
+
+
 @pytest.mark.anyio
 async def test_one_that_gives_up_is_told_at_once_and_keeps_nobody_waiting() -> None:
     turns = Turns(1)

@@ -198,6 +198,20 @@ async def test_a_cancelled_call_is_killed_and_answered(walled: SupervisorRunner,
     assert replies[0].lease_s > 0
 
 
+async def test_a_call_cancelled_at_the_start_never_runs(walled: SupervisorRunner, tmp_path: Path) -> None:
+    request = make_request(tmp_path / "state", HANG, "main", cap_s=20.0)
+    replies: list[WorkerReply] = []
+
+    async def run() -> None:
+        replies.append(await walled.run(request, ignore))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        await walled.cancel(request.request_id)
+    assert (replies[0].exit.kind, replies[0].fault, replies[0].lease_s) == ("cancelled", "", 0)
+
+
 async def test_leased_calls_take_turns_and_a_waiting_one_can_be_cancelled(
     walled: SupervisorRunner, tmp_path: Path
 ) -> None:

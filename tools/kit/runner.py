@@ -86,7 +86,9 @@ class _Open:
 
     request: WorkerRequest
     on_progress: OnProgress
-    reply: "asyncio.Future[WorkerReply]"
+    reply: "asyncio.Future[WorkerReply]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    session: "_Session | None" = None
+    """Who was asked; None until there is one."""
 
 
 @dataclass
@@ -169,34 +171,43 @@ class SupervisorRunner:
         """See `Runner`. Request ids must be unique among open requests."""
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id} is already running")
+        opened = self._open[request.request_id] = _Open(request, on_progress)
+        try:
+            return await self._answered(opened)
+        except asyncio.CancelledError:
+            await self.cancel(request.request_id)
+            raise
+        finally:
+            self._open.pop(request.request_id, None)
+            self._watch()
+
+    async def _answered(self, opened: _Open) -> WorkerReply:
+        request = opened.request
         try:
             frame = frames.encode(Envelope.of(request).model_dump(mode="json"))
             session = await self._confining_session()
         except (ValueError, SupervisorUnavailable) as error:
             return _fault(request.request_id, str(error))
+        if opened.reply.done():  # cancelled before anybody was there to be asked
+            return opened.reply.result()
         if session.ended:
             return _fault(request.request_id, "The supervisor ended before the request reached it.")
         try:
             sealed = Sealed.seal(request)
         except (OSError, ValueError) as error:
             return _fault(request.request_id, f"The request could not be written down: {error}")
-        opened = _Open(request, on_progress, asyncio.get_running_loop().create_future())
-        self._open[request.request_id] = opened
+        opened.session = session
         self._watch()
         session.outbox.put_nowait((frame, sealed))
-        try:
-            return await opened.reply
-        except asyncio.CancelledError:
-            session.outbox.put_nowait((_cancel_frame(request.request_id), None))
-            raise
-        finally:
-            self._open.pop(request.request_id, None)
-            self._watch()
+        return await opened.reply
 
     async def cancel(self, request_id: int) -> None:
         """See `Runner`."""
-        if request_id in self._open and self._session is not None:
-            self._session.outbox.put_nowait((_cancel_frame(request_id), None))
+        opened = self._open.get(request_id)
+        if opened is not None and opened.session is not None:
+            opened.session.outbox.put_nowait((_cancel_frame(request_id), None))
+        elif opened is not None and not opened.reply.done():
+            opened.reply.set_result(WorkerReply(request_id=request_id, exit=ChildExit(kind="cancelled")))
 
     async def hello(self) -> Hello:
         """See `Runner`. Starts the supervisor if none runs."""
@@ -227,9 +238,8 @@ class SupervisorRunner:
             await asyncio.wait_for(asyncio.shield(session.hello), START_LIMIT_S)
         except TimeoutError:
             self._end("", session)
-            raise SupervisorUnavailable(
-                f"The supervisor said nothing within {START_LIMIT_S:g} s of its start."
-            ) from None
+            why = f"The supervisor said nothing within {START_LIMIT_S:g} s of its start."
+            raise SupervisorUnavailable(why) from None
         return session
 
     def _start(self) -> _Session:
@@ -314,7 +324,7 @@ class SupervisorRunner:
             self._session = None
             self._watch()
         for opened in self._open.values():
-            if not opened.reply.done():
+            if opened.session is session and not opened.reply.done():
                 opened.reply.set_result(_fault(opened.request.request_id, why, started=True))
         task = asyncio.create_task(self._see_off(session, why))
         self._ending.add(task)
@@ -336,9 +346,8 @@ class SupervisorRunner:
             session.process.send_signal(signal.SIGKILL)
             status = await _wait(session.process, CLOSE_LIMIT_S)
         if not session.hello.done():
-            session.hello.set_exception(
-                SupervisorUnavailable(f"{why or 'The supervisor ended'} (exit status {status}).")
-            )
+            said = f"{why or 'The supervisor ended'} (exit status {status})."
+            session.hello.set_exception(SupervisorUnavailable(said))
             session.hello.exception()  # whoever waits gets it; nobody has to
         elif why and not self._closed:
             _log.warning("%s (exit status %s)", why, status)
@@ -386,7 +395,6 @@ def _tell(opened: _Open, progress: Progress) -> None:
 
 
 def _fault(request_id: int, why: str, *, started: bool = False) -> WorkerReply:
-    sentence = f"{why.rstrip('.')}."
     # A candidate that was running may be why the supervisor died: `not_started` would clear it of that.
     ended = ChildExit(kind="exited" if started else "not_started")
-    return WorkerReply(request_id=request_id, exit=ended, fault=sentence)
+    return WorkerReply(request_id=request_id, exit=ended, fault=f"{why.rstrip('.')}.")

@@ -1,5 +1,6 @@
 """What both examples share: a server of their own, and calls that wait."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -38,7 +39,9 @@ def play(agent: Callable[[Client], Awaitable[None]], serve: Sequence[str]) -> No
 
     async def playing() -> str:
         program = str(Path(sys.executable).parent / "kernelgate")
-        async with Client(StdioServerParameters(command=program, args=["serve", *serve])) as client:
+        async with Client(
+            StdioServerParameters(command=program, args=["serve", *serve], env=dict(os.environ))
+        ) as client:
             try:
                 await agent(client)
             except Stop as stop:  # caught in here: outside it would come wrapped in the client's task groups

@@ -167,7 +167,8 @@ def _unpaid(rung: Rung, bearings: Bearings) -> str:
     if purse.calls_left(rung) <= 0:
         return f"no {tool} calls are left in this run"
     if purse.device_s_left <= 0:
-        return f"no device seconds are left in this run{_until_then(purse.open.device_s, 'device seconds')}"
+        waiting = _until_then(purse.open.device_s, "device seconds")
+        return f"no device seconds are left to this run, by its budget or its account's cap{waiting}"
     if purse.device_s_left < least_s:
         waiting = _until_then(purse.open.device_s, "device seconds")
         return f"{purse.device_s_left:.3f} device seconds are left, and {tool} needs {least_s:.3f}{waiting}"
@@ -195,7 +196,8 @@ def cannot_afford(purse: Purse, prices_s: Mapping[Rung, float]) -> str:
     cheapest = prices_s.get(Rung.check, 0.0)
     left_s = purse.device_s_left + purse.open.device_s  # of what is held, something may come back
     if left_s <= 0 or left_s < cheapest / 2:
-        return "The device seconds are spent: stop, and take the best candidate with list_candidates."
+        best = "take the best candidate with list_candidates"
+        return f"The device seconds are spent, those of the run or of its account: stop, and {best}."
     if purse.deadline_s_left <= 0:
         return "The run's time is up: stop, and take the best candidate with list_candidates."
     return ""

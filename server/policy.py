@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from kernelgate.budget.model import ALL_ACCOUNTS, LOCAL, TOOL_OF_RUNG, Budget, Rung
+from kernelgate.budget.model import ALL_ACCOUNTS, HOUSE, LOCAL, TOOL_OF_RUNG, Budget, Rung
 from kernelgate.budget.rules import find_rules
-from kernelgate.server.tokens import TokenError, Tokens
 from kernelgate.tasks.model import Frozen
 from kernelgate.tools.kit.catalogue import find_tools
 from kernelgate.tools.kit.spec import MeasuringTool
@@ -73,22 +72,17 @@ def read_policy(data_dir: Path, named: Path | None) -> Policy:
         raise PolicyError(f"there is no file {file}; name another with --config") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{file} cannot be read ({error}); mend it or name another with --config") from None
-    try:
-        accounts = {token.account for token in Tokens(data_dir).all()}
-    except TokenError as error:
-        raise PolicyError(str(error)) from None
-    return policy_of(text, file, accounts)
+    return policy_of(text, file)
 
 
-def policy_of(text: str, file: Path, accounts: Collection[str] = ()) -> Policy:
-    """The policy of a TOML text; `file` is for the sentences, `accounts` have tokens. Raises `PolicyError`."""
+def policy_of(text: str, file: Path) -> Policy:
+    """The policy of a TOML text; `file` is for the sentences. Raises `PolicyError`."""
     try:
         policy = Policy.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
         raise PolicyError(f"{file}: {_first(error)}") from None
-    _require_accounts(policy, file, accounts)
     rules = find_rules()
     for name in (policy.rule, *policy.rules):
         if name not in rules:
@@ -98,12 +92,7 @@ def policy_of(text: str, file: Path, accounts: Collection[str] = ()) -> Policy:
             rules[name].parameters(parameters)
         except ValueError as error:
             raise PolicyError(f"{file}: {error}") from None
-    caps = policy.caps
-    if caps.override_calls is not None and caps.override_calls > caps.precise_calls:
-        raise PolicyError(
-            f"{file}: caps.override_calls = {caps.override_calls} is not possible: each of them is one of the "
-            f"{caps.precise_calls} precise_calls"
-        )
+    _require_possible(policy, file)
     # What is free has no price.
     tools = tuple(tool for rung, tool in TOOL_OF_RUNG.items() if rung is not Rung.compile)
     for name in policy.prices:
@@ -112,15 +101,33 @@ def policy_of(text: str, file: Path, accounts: Collection[str] = ()) -> Policy:
     return policy
 
 
-def _require_accounts(policy: Policy, file: Path, accounts: Collection[str]) -> None:
-    """A cap must bind somebody: without a token there is one account, and the house is never asked."""
+def _require_possible(policy: Policy, file: Path) -> None:
+    """Caps that each may be right and together are not, or of whom nothing is asked."""
+    if HOUSE in policy.accounts:
+        raise PolicyError(f"{file}: accounts.{HOUSE} cannot have a cap: it pays for what is nobody's fault")
+    caps = policy.caps
+    if caps.override_calls is not None and caps.override_calls > caps.precise_calls:
+        raise PolicyError(
+            f"{file}: caps.override_calls = {caps.override_calls} is not possible: each of them is one of the "
+            f"{caps.precise_calls} precise_calls"
+        )
+
+
+def binds_nobody(policy: Policy, accounts: Collection[str]) -> str:
+    """Why a cap of the policy binds nobody, as one sentence; empty if each binds somebody. `accounts`: with tokens.
+
+    Asked where a server starts, and nowhere else: tokens are made, and the book is read, whatever the caps say.
+    """
     for name in policy.accounts:
         if name not in (LOCAL, ALL_ACCOUNTS, *accounts):
-            raise PolicyError(
-                f"{file}: nobody has the account {name!r}, so that its cap would bind nothing; name accounts.{LOCAL} "
-                f'(everybody who connects without a token), accounts."{ALL_ACCOUNTS}" (all accounts of the ledger) or '
-                f"one of a token ({', '.join(sorted(accounts)) or 'there are none: `kernelgate tokens add` makes one'})"
+            known = ", ".join(sorted(accounts)) or "none has"
+            return (
+                f"nobody has the account {name!r}, so that accounts.{name} in {FILE_NAME} binds nothing; name "
+                f"accounts.{LOCAL} (everybody who connects without a token), "
+                f'accounts."{ALL_ACCOUNTS}" (all accounts of the ledger) or one that has a token ({known}): '
+                "`kernelgate tokens add ACCOUNT` makes one"
             )
+    return ""
 
 
 def _first(error: ValidationError) -> str:

@@ -3,18 +3,26 @@
 import anyio
 
 from kernelgate.server.environment import device_of
+from kernelgate.server.policy import binds_nobody
 from kernelgate.server.services import open_catalogue
 from kernelgate.server.settings import Settings
+from kernelgate.server.tokens import Tokens
 from kernelgate.server.trouble import Trouble
 from kernelgate.tools.kit.runner import SupervisorRunner, SupervisorUnavailable
 from kernelgate.tools.kit.wire import Hello
 
 
 def require(settings: Settings) -> None:
-    """Raises `NoSuchDevice`, `TaskError` or `Trouble` where a device, a folder of tasks or a checkout is not here."""
+    """Raises `NoSuchDevice`, `TaskError` or `Trouble` where a device, a folder of tasks or a checkout is not here.
+
+    A cap of an account that nobody has is a mistake too.
+    """
     if settings.device not in ("", "cpu"):  # else there is always one, and NVML is not needed yet
         device_of(settings.device, threads=settings.cpu_threads, target=settings.target)
     open_catalogue(settings)
+    accounts = {token.account for token in Tokens(settings.data_dir).all()} if settings.policy.accounts else set[str]()
+    if nobody := binds_nobody(settings.policy, accounts):
+        raise Trouble(nobody)
 
 
 def require_walls(settings: Settings) -> None:

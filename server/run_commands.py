@@ -9,7 +9,7 @@ from rich.console import Console
 from kernelgate.budget import audit, report
 from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly, NotABook
 from kernelgate.budget.ledger import Ledger
-from kernelgate.budget.model import LOCAL, Rung, Verdict
+from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
 from kernelgate.server import comparisons
 from kernelgate.server.book import row_of
@@ -81,7 +81,7 @@ def write_best(settings: Settings, run_id: str, output: Path | None) -> int:
 
     def writing() -> int:
         with _book_to_read(settings.ledger) as ledger:
-            run = ledger.run(run_id, LOCAL)
+            run = ledger.run(run_id)  # of whatever account: who owns the file owns the book
             incumbent = ledger.incumbent(run_id)
             if incumbent is None:
                 say(_why_none(run_id, report.leaderboard(ledger, run_id)))

@@ -32,6 +32,9 @@ def set_up_log(settings: Settings) -> None:
     for handler in handlers:
         handler.setFormatter(form)
         log.addHandler(handler)
+    for library in ("uvicorn", "mcp"):  # what they have to say of a connection is for the log alone
+        logging.getLogger(library).addHandler(handlers[1])
+        logging.getLogger(library).propagate = False
     log.propagate = False
     logging.raiseExceptions = False  # a line that a full disk does not take is lost, without a traceback beside it
 

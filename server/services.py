@@ -337,7 +337,7 @@ class Services:
                 except BaseException:
                     await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id))
                     raise
-                if job.cancel_wanted:
+                if job.ends_cancelled():
                     await self.endings.end_job(job.run_id, what, lambda ledger: ledger.cancel_job(job.job_id, reply))
                 else:
                     await self.endings.end_job(job.run_id, what, lambda ledger: ledger.finish_job(job.job_id, reply))

@@ -42,6 +42,7 @@ class Token(Frozen):
     """One token, without its secret."""
 
     token_id: str
+    """Made of the hash, so that the name of one that was removed is never another's."""
     account: str
     sha256: str
     """Of the secret, which has 256 random bits: no salt is needed."""
@@ -103,10 +104,10 @@ class Tokens:
         now = datetime.now(UTC)
         with self._writing():
             known = self.all()
-            numbers = [int(token.token_id[1:]) for token in known]
+            digest = _hash(secret)
             token = Token(
-                token_id=f"t{max(numbers, default=0) + 1}", account=account, sha256=_hash(secret), url=address(url),
-                created_utc=_text(now), expires_utc="" if days is None else _text(now + timedelta(days=days)),
+                token_id=f"t{digest[:8]}", account=account, sha256=digest, url=address(url), created_utc=_text(now),
+                expires_utc="" if days is None else _text(now + timedelta(days=days)),
             )  # fmt: skip
             self._write((*known, token))
         return token, secret

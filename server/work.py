@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -48,6 +48,8 @@ class Job:
     reply: dict[str, JsonValue] | None = None
     error: BaseException | None = None
     cancel_wanted: bool = False
+    outcome: Literal["done", "cancelled"] = "done"
+    """How it goes into the book; it is told so too."""
     give_up: Callable[[], None] | None = None
     """Leaves the queue before the device, while it stands there."""
     request_id: int | None = None
@@ -66,6 +68,11 @@ class Job:
     """How long it had the device before, under the hold in hand."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     moved: anyio.Event = field(default_factory=anyio.Event)
+
+    def ends_cancelled(self) -> bool:
+        """Decide how it ends, once: a wish to cancel that comes while that is written comes too late."""
+        self.outcome = "cancelled" if self.cancel_wanted else "done"
+        return self.cancel_wanted
 
     def ask_to_end(self) -> None:
         """Have it stop: in the queue at once, at work when its worker is told."""
@@ -163,7 +170,7 @@ class Workshop:
     async def _run(self, job: Job, work: Callable[[Job], Awaitable[dict[str, JsonValue]]]) -> None:
         try:
             job.reply = await work(job)
-            job.state = "cancelled" if job.cancel_wanted and job.reply.get("status") == "failed" else "done"
+            job.state = job.outcome
         except Exception as error:  # noqa: BLE001 -- whoever waits raises it again; the job must end
             job.error = error
             job.state = "done"

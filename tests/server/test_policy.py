@@ -47,8 +47,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[accounts.me]\ndevice_s = -2", "accounts.me.device_s = -2 is not possible"),
     ("[accounts.me]\nruns = 2", "accounts.me.runs is not known; known here are: device_s"),
     ("[accounts.me]", "accounts.me.device_s is missing"),
-    ("[accounts.locl]\ndevice_s = 1", "nobody has the account 'locl', so that its cap would bind nothing"),
-    ("[accounts.house]\ndevice_s = 1", "name accounts.local (everybody who connects to this server) or accounts"),
+    ("[accounts.house]\ndevice_s = 1", "accounts.house cannot have a cap: it pays for what is nobody's fault"),
     ("[prices.quick_time]\nfirst_hold_s = 0", "prices.quick_time.first_hold_s = 0 is not possible"),
     ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: check_correctn"),
     ("rule = 'best'", "there is no rule 'best'; the rules are: flat, halving, threshold"),
@@ -91,6 +90,17 @@ def test_a_mistake_ends_serve_before_a_ledger_is_made(tmp_path: Path) -> None:
     (tmp_path / "kernelgate.toml").write_text("[caps]\ndevice_s = -1.0\n")
     assert "caps.device_s = -1.0 is not possible" in sentence_of("serve", "--data", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["kernelgate.toml"]
+
+
+def test_a_cap_that_binds_nobody_keeps_a_server_from_starting_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "kernelgate.toml").write_text("[accounts.carol]\ndevice_s = 9.0\n")
+    data = ("--data", str(tmp_path))
+    said = sentence_of("serve", *data)
+    assert "nobody has the account 'carol', so that accounts.carol in kernelgate.toml binds nothing" in said
+    assert sentence_of("config", "codex", *data) == said, "what `serve` would refuse is written nowhere"
+    assert run("tokens", "list", *data).returncode == 0
+    assert run("tokens", "add", "carol", *data).returncode == 0
+    assert run("config", "codex", *data).returncode == 0
 
 
 def test_the_entry_of_a_client_names_the_file(tmp_path: Path) -> None:

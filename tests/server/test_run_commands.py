@@ -9,6 +9,7 @@ from test_own_kernel import precise_summary, runner, settings_with_own_kernel
 
 from kernelgate.budget.errors import BookBusy, BookDiskFull, BookReadOnly, LedgerError
 from kernelgate.budget.ledger import Ledger
+from kernelgate.server import app
 from kernelgate.server.app import build
 from kernelgate.server.run_commands import show_runs, worst_workload, write_best
 from kernelgate.server.services import open_services
@@ -44,6 +45,21 @@ async def test_a_best_candidate_that_cannot_be_written_there_is_one_sentence(
     said = capsys.readouterr().err
     assert "cannot be written" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.anyio
+async def test_the_best_of_any_account_is_written_by_who_has_the_book(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "account_of", lambda ctx: "alice")
+    settings = settings_with_own_kernel(tmp_path)
+    async with Client(build(lambda: open_services(settings, runners={"cpu": runner()}))) as client:
+        await client.call_tool("start_run", {"task": "op", "rule": "flat"})
+        await precise_summary(client, "better")
+    with Ledger.open(settings.ledger) as ledger:
+        assert ledger.run("r1").account_id == "alice"
+    assert write_best(settings, "r1", tmp_path / "best.py") == 0
+    assert "better" in (tmp_path / "best.py").read_text("utf-8")
 
 
 @pytest.mark.parametrize("error", [BookReadOnly, BookDiskFull, BookBusy])

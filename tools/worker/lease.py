@@ -50,7 +50,7 @@ class Lease:
         self._folder = folder
         self.path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', device_uid)}.lease"
         self._descriptor = -1
-        self._listed: set[Process] = set()
+        self._listed: list[Process] = []
 
     @property
     def held(self) -> bool:
@@ -74,7 +74,7 @@ class Lease:
     def list_resident(self, pid: int) -> None:
         """Note a referee that keeps memory on the device; only while the lease is held."""
         resident = this_process(pid)
-        self._listed.add(resident)
+        self._listed = [*(known for known in self._listed if known.alive), resident]
         others = [known for known in self._held_note().residents if known != resident]
         self._note(residents=(*others, resident))
 

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Final
 from kernelgate.server.gpus import VISIBLE
 from kernelgate.server.merging import SERVER_NAME, CannotMerge, merge_json, merge_toml
 from kernelgate.server.settings import resolved
+from kernelgate.server.whole_files import replacing
 from kernelgate.tasks.model import Frozen
 
 TOOL_TIMEOUT_S: Final = 660
@@ -142,18 +142,10 @@ def _client(name: str) -> Client:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file in one step: a client that reads at the same moment sees the old or the new one."""
+    """Write a file with the permissions that it has: a client that reads at the same moment sees the old or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
-        raise
+    with replacing(path, mode=path.stat().st_mode & 0o777 if path.exists() else 0o644) as stream:
+        stream.write(text)
 
 
 # The entries ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from kernelgate.budget.connection import log_beside, open_for_reading
 from kernelgate.budget.datasette import metadata
 from kernelgate.budget.export import Blobs, export
 from kernelgate.server.trouble import Trouble, guarded
+from kernelgate.server.whole_files import replacing
 
 
 def export_book(path: Path, names: Sequence[str], output: Path | None, blobs: Blobs) -> int:
@@ -50,21 +50,13 @@ def write(lines: Iterable[str], output: Path | None) -> int:
     """
     if output is None:
         return _print(lines)
-    made: str | None = None
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=output.parent, delete=False) as stream:
-            made = stream.name
-            written = sum(1 for line in lines if stream.write(f"{line}\n"))
-        os.replace(made, output)
-        made = None
+        with replacing(output) as stream:
+            return sum(1 for line in lines if stream.write(f"{line}\n"))
     except OSError as error:
         raise Trouble(
             f"{output} cannot be written ({error.strerror}): name a file in a folder that exists and has space with -o"
         ) from error
-    finally:
-        if made is not None:
-            os.unlink(made)
-    return written
 
 
 def _print(lines: Iterable[str]) -> int:

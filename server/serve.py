@@ -39,14 +39,19 @@ def set_up_log(settings: Settings) -> None:
     logging.raiseExceptions = False  # a line that a full disk does not take is lost, without a traceback beside it
 
 
+def make_ready(settings: Settings) -> None:
+    """Before anything is served: the log, and what would be a mistake later; raises as `preflight` does."""
+    set_up_log(settings)
+    require(settings)
+    if settings.require_confinement:
+        require_walls(settings)
+
+
 def run_stdio(settings: Settings) -> int:
     """Serve until the client leaves, a signal comes or the parent is gone; the exit status."""
 
     def serving() -> int:
-        set_up_log(settings)
-        require(settings)
-        if settings.require_confinement:
-            require_walls(settings)
+        make_ready(settings)
         log.info("serving from %s", settings.data_dir)
         anyio.run(_serve, settings)
         return 0

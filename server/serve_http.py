@@ -29,8 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kernelgate.server.app import OpenServices, build
 from kernelgate.server.connections import MAX_BUSY, Patience
 from kernelgate.server.installed import package_version
-from kernelgate.server.preflight import require, require_walls
-from kernelgate.server.serve import leave_on_signal, set_up_log
+from kernelgate.server.serve import leave_on_signal, make_ready
 from kernelgate.server.settings import Settings
 from kernelgate.server.tokens import BrokenTokens, TokenError, Tokens, address
 from kernelgate.server.trouble import Trouble, guarded
@@ -201,10 +200,7 @@ def run_http(settings: Settings, text: str, url: str, *, needs_token: bool) -> i
 
     def serving() -> int:
         place = place_of(text, url, needs_token=needs_token)
-        set_up_log(settings)
-        require(settings)
-        if settings.require_confinement:
-            require_walls(settings)
+        make_ready(settings)
         tokens = Tokens(settings.data_dir)
         known = tokens.all()
         with listening(place) as sock:

@@ -11,7 +11,6 @@ import hmac
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from kernelgate.budget.model import ALL_ACCOUNTS, HOUSE
+from kernelgate.server.whole_files import replacing
 from kernelgate.tasks.model import Frozen
 
 FILE_NAME: Final = "tokens.json"
@@ -152,11 +152,8 @@ class Tokens:
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
         try:
-            with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:  # made for its owner alone
-                file.write(_TOKENS.dump_json(tokens, indent=1) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(file.name).replace(self._path)
+            with replacing(self._path) as stream:
+                stream.write(f"{_TOKENS.dump_json(tokens, indent=1).decode()}\n")
         except OSError as error:
             raise TokenError(f"{self._path} cannot be written ({error.strerror}): name another folder") from None
 

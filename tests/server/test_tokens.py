@@ -1,5 +1,6 @@
 """Tokens: what opens a server over HTTP, for whom, and what is kept of them."""
 
+import errno
 import json
 import stat
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelgate.server import whole_files
 from kernelgate.server.tokens import DEFAULT_URL, TokenError, Tokens, address
 
 URL = "http://127.0.0.1:9000/mcp"
@@ -101,6 +103,21 @@ def test_two_commands_at_once_lose_no_token(tmp_path: Path) -> None:
     assert "agent3" in listed
     assert not any(secret in listed for secret in secrets)
     assert len(json.loads((tmp_path / "tokens.json").read_text("utf-8"))) == 4
+
+
+def test_a_write_that_fails_leaves_the_tokens_and_nothing_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tokens = Tokens(tmp_path)
+    known = (tokens.add("alice", URL)[0],)
+    monkeypatch.setattr(whole_files.os, "fsync", full)
+    with pytest.raises(TokenError, match=r"cannot be written \(No space left on device\)"):
+        tokens.add("bob", URL)
+    assert tokens.all() == known
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens.json", "tokens.lock"]
 
 
 def test_the_name_of_a_removed_token_is_never_anothers(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ class HeldWorkload:
 
     def crowded_out(self, times: int = 1) -> bool:
         """Whether a call would fit this GPU if nobody else had memory on it, and does not as it is."""
-        whole = memory.whole_bytes(self.device)
-        return any(allowed < needed <= whole for needed, allowed in self._needed_and_allowed(times))
+        lacking = [needed for needed, allowed in self._needed_and_allowed(times) if needed > allowed]
+        return any(needed <= memory.whole_bytes(self.device) for needed in lacking)
 
     def _needed_and_allowed(self, times: int) -> list[tuple[int, int]]:
         """Bytes of a call with so many pool entries, by each limit that holds on the device."""

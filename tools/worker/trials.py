@@ -1,5 +1,6 @@
 """The reference judged by itself, and mutants judged as answers are: the numbers of a qualification."""
 
+import gc
 import itertools
 import secrets
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ class Tried:
 
     def __init__(self, task: Task, held: HeldWorkload, distribution: Distribution) -> None:
         """Draws inputs and runs the reference; raises `TaskError`, also where it writes into its inputs."""
+        make_room(held)
         self.held = held
         self.distribution: Distribution = distribution
         self.drawn: Drawn = held.draw(distribution)
@@ -50,6 +52,15 @@ class Tried:
         )
 
 
+def make_room(held: HeldWorkload) -> None:
+    """Where another call would not fit: free what only cycles hold, an attempt that ran out of memory for one.
+
+    Modules that torch imports in the middle of a call hold that call's frames, and with them its tensors.
+    """
+    if not held.fits():
+        gc.collect()
+
+
 def reference_facts(tried: Tried, usual: Mapping[str, float]) -> ReferenceFacts:
     """What the reference is like on one draw, run once more on the same input; the draw learns its bounds.
 
@@ -64,6 +75,7 @@ def reference_facts(tried: Tried, usual: Mapping[str, float]) -> ReferenceFacts:
         if not judged
         else output_facts(tried.task, held, tried.distribution, drawn, tried.expected, tried.seed, usual)
     )
+    make_room(held)
     tried.task = with_bounds(tried.task, held.name, tried.distribution, outputs)
     again = dict(leaves(held.expect(drawn.arguments, tried.seed)))
     return ReferenceFacts(

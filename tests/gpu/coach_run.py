@@ -46,7 +46,6 @@ PARTS: Final = ("kernels", "bundled", "ncu", "bad")
 SECONDS: Final = 330.0
 HARMLESS: Final = 1.25
 """A finding of less headroom than this tells nobody to change a kernel that is good."""
-PROFILED_BY_NCU: Final = ("softmax", "rmsnorm")
 NCU_LIMIT_S: Final = 30.0
 NCU_SETS: Final = ("basic", "full")
 ONCE: Final = '''"""One call of a candidate between the marks that `ncu --profile-from-start off` waits for."""
@@ -163,7 +162,7 @@ def ncu(book: Book) -> None:
     if program is None:
         book.keep("ncu", "program", {"error": "ncu is not on PATH"})
         return
-    for name in PROFILED_BY_NCU:
+    for name in Catalogue([]).names():
         task = Catalogue([]).task(name)
         largest = task.workloads_on("cuda", held_out=False)[-1]
         with tempfile.TemporaryDirectory(prefix="kernelgate-coach-") as scratch:

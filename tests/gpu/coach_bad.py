@@ -129,7 +129,7 @@ CASES: Final = (
         stand_in=True, limit_s=45, charged_s_at_most=32.0,
     ),
     BadCase(
-        "ten_thousand_launches_at_full_depth", f"# full\n{_MANY}", '"kind": "many_launches"', depth="full", limit_s=40,
+        "ten_thousand_launches_at_full_depth", f"# full\n{_MANY}", '"kind": "many_launches"', depth="full", limit_s=90,
         charged_s_at_most=32.0,
     ),
 )  # fmt: skip

@@ -36,6 +36,14 @@ FOREIGN = (
     "    for _ in range(20): y = x @ x\n"
     "    torch.cuda.synchronize()\n"
 )
+LEFT_GIB = 39
+"""Of free memory: too little for `wide`, which needs 38 of it with a margin, and enough beside that of `weights`."""
+HOARDS = (
+    "import torch, time\n"
+    f"x = torch.empty(torch.cuda.mem_get_info()[0] - ({LEFT_GIB} << 30), dtype=torch.uint8, device='cuda')\n"
+    "print('here', flush=True)\n"
+    "time.sleep(90)\n"
+)
 INLINE = '''"""ReLU as inline CUDA. {number}"""
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -122,14 +130,14 @@ WEIGHTS = """import torch
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.rand(1 << 19, 5900))
+        self.weight = torch.nn.Parameter(torch.rand(1 << 19, 6600))
 
     def forward(self, x):
         return x * self.weight[:4096]
 
 
 def get_inputs():
-    return [torch.rand(4096, 5900)]
+    return [torch.rand(4096, 6600)]
 
 
 def get_init_inputs():
@@ -281,22 +289,34 @@ async def bad_input(folder: Path) -> dict[str, Any]:
 
 
 async def crowded(folder: Path) -> dict[str, Any]:
-    """A task of one server leaves too little memory for a task of another, which needs nearly all of the card."""
-    for name, source in (("weights", WEIGHTS), ("wide", RELU.replace("4096, 393216", "4096, 1343488"))):
+    """A task of one server leaves too little memory for a task of another: somebody else has most of the card."""
+    for name, source in (("weights", WEIGHTS), ("wide", RELU)):
         (folder / name / "tasks").mkdir(parents=True)
         (folder / name / "tasks" / f"{name}.py").write_text(source)
     found: dict[str, Any] = {}
     async with contextlib.AsyncExitStack() as stack:
-        for name, candidate in (("weights", WEIGHTS.replace("class Model", "class ModelNew")), ("wide", CLAMP)):
+
+        async def play(name: str, candidate: str) -> None:
             command = server(folder / name, "--tasks", str(folder / name / "tasks"))
             client = await stack.enter_async_context(Client(command))
             began_s = time.perf_counter()
             run_id = await run_of(client, name)
             found[name] = {"start_s": time.perf_counter() - began_s}
             found[name] |= await climb(client, run_id, candidate, "check_correctness")
-            used = await anyio.run_process(MEMORY_USED)
-            found[name]["memory_used_mib"] = int(used.stdout.split()[0])
+            found[name]["memory_used_mib"] = await used_mib()
+
+        await play("weights", WEIGHTS.replace("class Model", "class ModelNew"))
+        async with await anyio.open_process([sys.executable, "-c", HOARDS]) as hoarder:
+            assert hoarder.stdout is not None
+            await hoarder.stdout.receive()
+            found["crowded_mib"] = await used_mib()
+            await play("wide", CLAMP)
+            hoarder.kill()
     return found
+
+
+async def used_mib() -> int:
+    return int((await anyio.run_process(MEMORY_USED)).stdout.split()[0])
 
 
 async def over_ten(folder: Path) -> dict[str, Any]:

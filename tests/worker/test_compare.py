@@ -1,16 +1,20 @@
 """An element is right when |got - want| <= atol + rtol * |want|; nan and inf must stand where the reference's do."""
 
 import itertools
+import random
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgate.tasks.model import EXACT, Tolerance
-from kernelgate.tools.worker import compare
+from kernelgate.tools.worker import compare, patterns
 from kernelgate.tools.worker.compare import compare_values, dtype_kind
 from kernelgate.tools.worker.patterns import describe_pattern, is_near, looks_like
+from kernelgate.tools.worker.poison import draw_poison
 
 LOOSE = Tolerance(rtol=1e-2, atol=1e-3)
 INF, NAN = float("inf"), float("nan")
@@ -222,3 +226,37 @@ def test_small_answers_keep_the_absolute_part_as_it_stands() -> None:
     want = torch.full((1000,), 1e-6)
     assert compare_values(want + 5e-6, want, Tolerance(rtol=0.0, atol=1e-5)).problem == "none"
     assert compare_values(want + 2e-5, want, Tolerance(rtol=0.0, atol=1e-5)).problem == "wrong_values"
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
+    """Remembers the most elements that one operation made, or summed: a sum of truth values copies them first."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        outcome = func(*args, **(kwargs or {}))
+        given = [one for one in args if isinstance(one, torch.Tensor)]
+        memory = {one.untyped_storage().data_ptr() for one in given}
+        made = [outcome] if isinstance(outcome, torch.Tensor) else []
+        counted = (
+            given if "sum" in str(func) else [one for one in made if one.untyped_storage().data_ptr() not in memory]
+        )
+        self.elements = max(self.elements, *(one.numel() for one in counted), 0)
+        return outcome
+
+
+def test_what_is_said_of_a_large_wrong_answer_takes_no_memory_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "PIECE_ELEMENTS", 64)
+    monkeypatch.setattr(patterns, "SAMPLED_ELEMENTS", 64)
+    want = torch.randn(64, 64)
+    flags, shape = mask((64, 64), (slice(16, 32), slice(32, 48)))
+    poison = draw_poison(torch.float32, random.Random(3))
+    with Largest() as largest:
+        assert is_near(want, want)
+        assert describe_pattern(flags, shape)
+    assert largest.elements <= 65
+    with Largest() as largest:
+        assert poison.untouched_share(want) == 0
+    assert largest.elements <= want.numel(), "where it is compared it is one byte an element"

@@ -1,6 +1,6 @@
 """Where wrong elements lie, and what a wrong answer equals: hints for whoever wrote the kernel."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import torch
@@ -12,6 +12,8 @@ LARGEST_PERIOD: Final = 4096
 NEAR_SHARE: Final = 0.02
 """Of an element and of the typical size: a product of bfloat16 numbers errs by up to 0.8 %, sums of them by more."""
 SAMPLED_ELEMENTS: Final = 1 << 16
+PIECE_ELEMENTS: Final = 1 << 25
+"""Looked at at once: what is computed on the way to an answer about a large tensor needs no memory of its size."""
 
 
 def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
@@ -19,7 +21,7 @@ def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
 
     `shape` is the answer's; rows are all dimensions but the last together.
     """
-    wrong = int(mask.sum().item())
+    wrong = count_true(mask)
     if wrong == 0:
         return ""
     if wrong == mask.numel():
@@ -30,6 +32,11 @@ def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
         if found:
             return found
     return _by_position(mask, wrong)
+
+
+def count_true(mask: torch.Tensor) -> int:
+    """How many elements are true; a sum over all at once would first copy the mask as eight bytes each."""
+    return sum(int(piece.sum().item()) for piece in _pieces(mask.reshape(-1)))
 
 
 def looks_like(got: torch.Tensor, inputs: Iterable[torch.Tensor]) -> LooksLike:
@@ -56,9 +63,14 @@ def is_near(got: torch.Tensor, want: torch.Tensor) -> bool:
     """Whether a wrong answer in single or double precision is as near everywhere as half precision would come."""
     if want.dtype not in (torch.float32, torch.float64) or want.numel() < 2:
         return False
-    magnitude = want.abs()
-    typical = magnitude.reshape(-1)[:: max(1, want.numel() // SAMPLED_ELEMENTS)].median()
-    return bool(((got - want).abs() <= NEAR_SHARE * (magnitude + typical)).all())
+    flat = want.reshape(-1)
+    typical = flat[:: max(1, flat.numel() // SAMPLED_ELEMENTS)].abs().median()
+    pieces = zip(_pieces(got.reshape(-1)), _pieces(flat), strict=True)
+    return all(bool(((one - other).abs() <= NEAR_SHARE * (other.abs() + typical)).all()) for one, other in pieces)
+
+
+def _pieces(flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    return (flat[at : at + PIECE_ELEMENTS] for at in range(0, flat.numel(), PIECE_ELEMENTS))
 
 
 def _by_tile(table: torch.Tensor, wrong: int) -> str:

@@ -6,6 +6,8 @@ from typing import Final
 
 import torch
 
+from kernelgate.tools.worker.patterns import count_true
+
 _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 """Integers that lie over an element of so many bytes; complex128 is two of 8."""
 _NAN_BITS: Final = {
@@ -31,7 +33,7 @@ class Poison:
     def untouched_share(self, answer: torch.Tensor) -> float:
         """Share of the buffer's elements that still are as `fill` left them."""
         bits = _as_bits(answer)
-        return float((bits == self.bits).sum().item()) / bits.numel() if bits.numel() else 0.0
+        return count_true(bits == self.bits) / bits.numel() if bits.numel() else 0.0
 
 
 def draw_poison(dtype: torch.dtype, secret: random.Random) -> Poison:

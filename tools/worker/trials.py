@@ -15,6 +15,7 @@ from kernelgate.tools.worker.calibration import output_facts, with_bounds
 from kernelgate.tools.worker.compare import dtype_kind
 from kernelgate.tools.worker.inputs import Drawn
 from kernelgate.tools.worker.lending import storage_bytes
+from kernelgate.tools.worker.patterns import count_true
 from kernelgate.tools.worker.reference import SEED_BITS, HeldWorkload, TaskError
 from kernelgate.tools.worker.structure import dtype_name, leaves, replaced
 
@@ -129,7 +130,7 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
 def _differing(got: object, want: torch.Tensor) -> int:
     if not isinstance(got, torch.Tensor) or got.shape != want.shape:
         return want.numel()
-    return int(torch.ne(got, want).sum())
+    return count_true(torch.ne(got, want))
 
 
 def _form(leaf: object) -> str:

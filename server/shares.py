@@ -149,9 +149,11 @@ class Shares:
                 name = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER)
                 if name:
                     self._sessions[name] = Session(account, scope)
+                    opening.close()  # it is open: counted once
             await send(message)
 
-        with _one_more(self._opening, account):
+        with contextlib.ExitStack() as opening:
+            opening.enter_context(_one_more(self._opening, account))
             if decided is not None:
                 await self._end(decided, self._sessions.pop(decided))
             await self._app(scope, receive, noting)

@@ -159,7 +159,8 @@ def _run_line(run: RunRecord) -> tuple[str, ...]:
 def runs_table(rows: Iterable[RunRecord]) -> Listing:
     """The runs of a book, newest first; whose they are where some are of accounts with tokens."""
     runs = tuple(rows)
-    columns, lines = ("run", "task", "rule", "on", "client", "created", "state"), list(map(_run_line, runs))
+    columns: tuple[str, ...] = ("run", "task", "rule", "on", "client", "created", "state")
+    lines = list(map(_run_line, runs))
     if any(run.account_id != LOCAL for run in runs):
         columns = ("account", *columns)
         lines = [(run.account_id, *line) for run, line in zip(runs, lines, strict=True)]

@@ -11,16 +11,16 @@ import httpx2
 import pytest
 from http_server import HEADERS, HttpServer, call, client_of, rpc, serving
 from mcp.shared.exceptions import MCPError
+from near_server import HOST, near
 
 from kernelgate.server import shares
-from kernelgate.server.serve_http import place_of, web_app
-from kernelgate.server.services import open_services
-from kernelgate.server.settings import Settings
 from kernelgate.server.shares import COME_AGAIN_S, IDLE_S, MOST_HELD, MOST_SESSIONS, Refusal, Session, room_for_session
 from kernelgate.server.tokens import Tokens
 
 INITIALIZE = rpc("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "t", "version": "1"})
 NOW_S = 1000.0
+FEW, LONG_S = 20, 3600.0
+"""An account's share of sessions on the server of these tests, and how long none of them is silent for long enough."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[HttpServer]:
-    with serving(folder) as found:
+    plant = f"from kernelgate.server import shares; shares.MOST_SESSIONS = {FEW}; shares.IDLE_S = {LONG_S}"
+    with serving(folder, plant=plant) as found:
         yield found
 
 
@@ -73,13 +74,13 @@ async def test_an_account_with_all_its_sessions_is_told_to_come_again_and_anothe
     secret = Tokens(folder).add("hoarder", server.url)[1]
     hoarder, other = {**HEADERS, "Authorization": f"Bearer {secret}"}, of(server, folder, "modest")
     with httpx2.Client(timeout=30.0) as http:
-        opened = [http.post(server.url, json=INITIALIZE, headers=hoarder) for _ in range(MOST_SESSIONS)]
+        opened = [http.post(server.url, json=INITIALIZE, headers=hoarder) for _ in range(FEW)]
         assert {got.status_code for got in opened} == {200}
         refused = http.post(server.url, json=INITIALIZE, headers=hoarder)
         assert refused.status_code == 429
-        assert 0 < int(refused.headers["Retry-After"]) <= IDLE_S
+        assert 0 < int(refused.headers["Retry-After"]) <= LONG_S
         why = refused.json()["error"]["message"]
-        assert why.startswith(f"{MOST_SESSIONS} sessions of this account are open")
+        assert why.startswith(f"{FEW} sessions of this account are open")
         told = pytest.RaisesExc(MCPError, match="sessions of this account are open")
         with pytest.RaisesGroup(told, flatten_subgroups=True, allow_unwrapped=True):
             async with client_of(server.url, secret, mode="legacy"):
@@ -98,7 +99,7 @@ def test_another_account_that_names_a_session_takes_nothing_off_its_owners_count
 ) -> None:
     owner, stranger = of(server, folder, "owner"), of(server, folder, "stranger")
     with httpx2.Client(timeout=30.0) as http:
-        opened = [http.post(server.url, json=INITIALIZE, headers=owner) for _ in range(MOST_SESSIONS)]
+        opened = [http.post(server.url, json=INITIALIZE, headers=owner) for _ in range(FEW)]
         theirs = {**stranger, "Mcp-Session-Id": opened[0].headers["Mcp-Session-Id"]}
         assert http.delete(server.url, headers=theirs).status_code == 404
         assert http.post(server.url, json=INITIALIZE, headers=owner).status_code == 429
@@ -109,9 +110,9 @@ def test_an_account_that_holds_all_its_requests_is_told_to_come_again_and_anothe
 ) -> None:
     greedy, other, place = of(server, folder, "greedy"), of(server, folder, "patient"), urlsplit(server.url)
     body = json.dumps(INITIALIZE)
-    lines = {**greedy, "Host": place.netloc, "Content-Length": str(len(body))}
-    half = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
     probe = {**greedy, "MCP-Protocol-Version": "2026-07-28"}  # which begins no session
+    lines = {**probe, "Host": place.netloc, "Content-Length": str(len(body))}
+    half = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(MOST_HELD):
             sock = socket.create_connection((place.hostname or "", place.port or 0), timeout=10)
@@ -128,24 +129,19 @@ def test_an_account_that_holds_all_its_requests_is_told_to_come_again_and_anothe
 
 
 @pytest.fixture
-async def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
+async def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
     """The whole application in this process, in which two sessions are an account's share and a moment is long."""
     monkeypatch.setattr(shares, "MOST_SESSIONS", 2)
     monkeypatch.setattr(shares, "IDLE_S", 0.0)
-    place = place_of("127.0.0.1:1", "", needs_token=False).at(1)
-    app = web_app(lambda: open_services(Settings(data_dir=tmp_path, device="cpu")), place, Tokens(tmp_path))
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1") as http,
-    ):
+    async with near(tmp_path) as transport, httpx2.AsyncClient(transport=transport, base_url=HOST) as http:
         yield http
 
 
 @pytest.mark.anyio
-async def test_a_silent_session_ends_when_its_account_wants_another_one(near: httpx2.AsyncClient) -> None:
-    names = [(await near.post("/mcp", json=INITIALIZE, headers=HEADERS)).headers["Mcp-Session-Id"] for _ in range(3)]
+async def test_a_silent_session_ends_when_its_account_wants_another_one(small: httpx2.AsyncClient) -> None:
+    names = [(await small.post("/mcp", json=INITIALIZE, headers=HEADERS)).headers["Mcp-Session-Id"] for _ in range(3)]
     asked = [
-        await near.post("/mcp", json=rpc("tools/list", 2), headers={**HEADERS, "Mcp-Session-Id": name})
+        await small.post("/mcp", json=rpc("tools/list", 2), headers={**HEADERS, "Mcp-Session-Id": name})
         for name in names
     ]
     assert [got.status_code for got in asked] == [404, 200, 200]

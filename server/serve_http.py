@@ -240,7 +240,9 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.socket) -> None:
-    from kernelgate.server.services import open_services
+    from kernelgate.server.services import Services, open_services
+
+    opened: list[Services] = []
 
     @contextlib.asynccontextmanager
     async def opening() -> AsyncGenerator[object]:
@@ -249,6 +251,7 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
             who = "each request needs a token" if place.needs_token else "no token is needed from this host"
             sys.stderr.write(f"kernelgate serves {place.url} ({who})\n")
             sys.stderr.flush()
+            opened.append(services)
             yield services
 
     app = web_app(opening, place, tokens)  # type: ignore[arg-type]  # the same services, with a word when they are open
@@ -260,6 +263,8 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
     server = _Uvicorn(config)
 
     def leave() -> None:
+        for services in opened:
+            services.calls.end()
         server.should_exit = True
 
     async with anyio.create_task_group() as group:

@@ -23,6 +23,7 @@ from kernelgate.server.environment import device_amount, device_of, environment_
 from kernelgate.server.health import Health
 from kernelgate.server.kinship import Shapes, kernels_of
 from kernelgate.server.ledger_thread import LedgerThread
+from kernelgate.server.open_calls import OpenCalls
 from kernelgate.server.owner import this_process
 from kernelgate.server.policy import priced_tools
 from kernelgate.server.prices import hold_and_usual_s
@@ -90,6 +91,7 @@ class Services:
     health: dict[str, Health] = field(default_factory=dict[str, Health])
     """Device uid → what probes said of it. It ends with the server: a restart begins with trust."""
     shapes: Shapes = field(default_factory=Shapes)
+    calls: OpenCalls = field(default_factory=OpenCalls)
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:

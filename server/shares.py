@@ -26,7 +26,7 @@ from kernelgate.budget.model import LOCAL
 MAX_SESSIONS: Final = 2_000
 """Of all accounts."""
 MOST_SESSIONS: Final = 200
-"""Of one account: ten find room, and a fleet has a client for each of its agents."""
+"""Of one account: nine leave room for others, and a fleet has a client for each of its agents."""
 MOST_HELD: Final = 150
 """Requests of one account that are not answered yet. Fifty agents of the older versions hold a stream and a call each;
 four accounts at this bound leave room for others below `MAX_BUSY`."""

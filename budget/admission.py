@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kernelgate.budget.chain import Event, append
+from kernelgate.budget.errors import AccountSpent
 from kernelgate.budget.model import ALL_ACCOUNTS, PASSING, RUNG_BELOW, Decision, Promotion, Purse, RefusalKind, Rung
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused
-from kernelgate.budget.purse import purse_text, shortage, trimmed
+from kernelgate.budget.purse import CapLeft, binding, purse_text, shortage, trimmed
 from kernelgate.budget.reads import unknown_run
 from kernelgate.budget.runs import Runs
 from kernelgate.tasks.model import canonical_json
@@ -39,7 +40,7 @@ class _Door:
     parameters_json: str
     purse: Purse
     closed: str | None
-    account_s_left: float | None
+    cap: CapLeft | None
 
 
 class Admission(Runs):
@@ -133,7 +134,7 @@ class Admission(Runs):
             parameters_json=parameters_json,
             purse=Purse.model_validate_json(purse),
             closed=closed,
-            account_s_left=None if cap_s is None else self._account_s_left(request.account),
+            cap=None if cap_s is None else self.cap_left(request.account),
         )
 
     def _obstacle(self, door: _Door, request: AdmitRequest) -> tuple[RefusalKind, str, str] | None:
@@ -144,23 +145,40 @@ class Admission(Runs):
         )
         if shut is not None:
             return ("rung_missing", *shut)
-        return shortage(door.purse, door.account_s_left, request.rung, request.hold, request.least)
+        return shortage(door.purse, door.cap, request.rung, request.hold, request.least)
 
     def spendable(self, run_id: str) -> Purse:
         """A run's purse, its grant cut to what the caps of its account and of all accounts leave of device seconds.
 
         Raises UnknownId.
         """
-        purse = self.purse(run_id)
-        [row] = self.query("SELECT account_id FROM runs WHERE run_id = ?", run_id)
-        left_s = self._account_s_left(row["account_id"])
-        if left_s is None or left_s >= purse.device_s_left:
+        purse, cap = self.purse(run_id), self.binding_cap(run_id)
+        if cap is None:
             return purse
-        within_s = purse.open.device_s + purse.settled.device_s + left_s
+        within_s = purse.open.device_s + purse.settled.device_s + cap.left_s
         return purse.model_copy(update={"granted": purse.granted.model_copy(update={"device_s": within_s})})
 
-    def _account_s_left(self, account: str) -> float | None:
-        """Device seconds left under the cap of an account and that of all together; None where neither is capped."""
+    def binding_cap(self, run_id: str) -> CapLeft | None:
+        """The cap that leaves a run less than its own purse does; None where the purse binds. Raises UnknownId."""
+        purse = self.purse(run_id)
+        [row] = self.query("SELECT account_id FROM runs WHERE run_id = ?", run_id)
+        return binding(purse, self.cap_left(row["account_id"]))
+
+    def require_something_left(self, account: str, idempotency_key: str | None = None) -> None:
+        """Raise `AccountSpent` where caps leave an account no device seconds for one more run.
+
+        Not for a key that made a run before: asking with it again opens none.
+        """
+        cap = self.cap_left(account)
+        if cap is None or cap.left_s > 0 or self.knows_key(account, idempotency_key):
+            return
+        raise AccountSpent(
+            f"No device seconds are left under {cap.named}, with what calls under way hold of it: no run is opened. "
+            "Wait for such calls, or ask who runs the server for more; runs that are there can be read."
+        )
+
+    def cap_left(self, account: str) -> CapLeft | None:
+        """Of the caps of an account and of all together the one that leaves less; None where neither is set."""
         caps = self.query(
             "SELECT account_id, device_s_cap FROM accounts WHERE account_id IN (?, ?) AND device_s_cap NOT NULL",
             account,
@@ -170,7 +188,9 @@ class Admission(Runs):
             return None
         own_s, all_s = self._tuple(_TAKEN, account) or (0.0, 0.0)
         taken_s = {account: own_s, ALL_ACCOUNTS: all_s}
-        return max(0.0, min(float(row["device_s_cap"] - taken_s[row["account_id"]]) for row in caps))
+        known = [(row["account_id"], float(row["device_s_cap"])) for row in caps]
+        left = [CapLeft(name, cap_s, max(0.0, cap_s - taken_s[name])) for name, cap_s in known]
+        return min(left, key=lambda cap: cap.left_s)
 
     def _decide(self, door: _Door, request: AdmitRequest) -> Decision | None:
         if request.rung not in GUARDED:
@@ -185,7 +205,7 @@ class Admission(Runs):
         self, connection: sqlite3.Connection, request: AdmitRequest, door: _Door, decision: Decision | None
     ) -> Admitted:
         overridden = decision is not None and decision.overridden
-        hold = trimmed(door.purse, door.account_s_left, request.hold, overridden=overridden)
+        hold = trimmed(door.purse, door.cap, request.hold, overridden=overridden)
         after = door.purse.holding(request.rung, hold)
         event = Event(**_call_of(request), kind="override" if overridden else "hold", **hold.model_dump(),
                       purse_json=purse_text(after), decision_json=_decision_text(decision),

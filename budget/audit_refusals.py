@@ -13,7 +13,7 @@ from kernelgate.budget.model import Purse, Rung
 
 _RAISED: Final = re.compile(r"Hold [0-9]+ cannot be raised: ")
 _SECONDS: Final = re.compile(
-    r"(?P<left>[0-9]+\.[0-9]{3}) device seconds are left(?P<cap> under the cap of the account or of all accounts)?,"
+    r"(?P<left>[0-9]+\.[0-9]{3}) device seconds are left(?P<cap> under the cap of [^\n]{1,300}?)?,"
     r" and (?P<rung>[a-z]+) needs (?P<needed>[0-9]+\.[0-9]{3})\."
 )
 

@@ -34,6 +34,8 @@ from kernelgate.budget.rules import Rules, find_rules
 
 BUSY_TIMEOUT_S: Final = 5.0
 """Longer than any healthy transaction of another process by a factor of a thousand."""
+HURRIED_S: Final = 0.25
+"""Other writers take milliseconds: enough for those that come to an end."""
 _SMALLEST_BYTES: Final = 512
 """Of a SQLite database; SQLite takes what is shorter for an empty one and writes over it."""
 _EMPTIED: Final = (
@@ -57,7 +59,7 @@ class Session:
         self._path = path
         self._clock = clock
         self._rules = rules
-        self._busy_timeout_s = busy_timeout_s
+        self._busy_timeout_s = self._patience_s = busy_timeout_s
         self._log: LogFile | None = None
         """None until the book is open: before that SQLite syncs by itself."""
         self._durable_seq = 0
@@ -192,10 +194,17 @@ class Session:
         if durable and connection.total_changes != before:
             self._make_durable()
 
+    def hurry(self, *, soon: bool) -> None:
+        """How long to wait for other writers from now on: hardly, for who has waited already, or as long as usual."""
+        patience_s = min(HURRIED_S, self._busy_timeout_s) if soon else self._busy_timeout_s
+        if patience_s != self._patience_s:
+            self._patience_s = patience_s
+            self._connection.execute(f"PRAGMA busy_timeout = {round(patience_s * 1000)}")
+
     def _take_turn(self) -> None:
         if self._log is None:
             return
-        if not self._log.take_turn(self._busy_timeout_s):
+        if not self._log.take_turn(self._patience_s):
             raise busy(self._path)
         if self._log.is_gone():
             self._log.pass_turn()

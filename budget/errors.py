@@ -56,6 +56,10 @@ class IdempotencyConflict(LedgerError):
     """The idempotency key was used before with other arguments."""
 
 
+class AccountSpent(LedgerError):
+    """Caps leave the account nothing for one more run."""
+
+
 class UnknownId(LedgerError):
     """No such run, candidate, job, hold or result, or it belongs to another account."""
 

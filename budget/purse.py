@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from kernelgate.budget.model import Amount, Budget, Purse, Rung, Spent
+from kernelgate.budget.model import ALL_ACCOUNTS, Amount, Budget, Purse, Rung, Spent
 from kernelgate.tasks.model import canonical_json
 
 Shortage: TypeAlias = tuple[Literal["purse", "deadline"], str, str]
@@ -17,14 +17,29 @@ _DIGITS: Final = 9
 """Seconds are kept to the nanosecond, so that sums of many rows come out equal wherever they are made."""
 
 
+class CapLeft(NamedTuple):
+    """What is left under the cap that leaves an account least: its own, or that of all accounts together."""
+
+    account: str
+    cap_s: float
+    """Device seconds of all runs together."""
+    left_s: float
+
+    @property
+    def named(self) -> str:
+        """Whose cap it is, and how much."""
+        whose = "all accounts together" if self.account == ALL_ACCOUNTS else f"account {self.account}"
+        return f"the cap of {whose} ({self.cap_s:.10g} s)"
+
+
 def shortage(
-    purse: Purse, account_s_left: float | None, rung: Rung, hold: Amount, least: Amount, own: Amount | None = None
+    purse: Purse, cap: CapLeft | None, rung: Rung, hold: Amount, least: Amount, own: Amount | None = None
 ) -> Shortage | None:
     """What the purse lacks for a hold (kind, why, what is missing), or None where enough is left.
 
     Args:
         purse: of the run.
-        account_s_left: device seconds left under the account's cap; None without a cap.
+        cap: of its account; None without one.
         rung: that is asked for.
         hold: wanted.
         least: if less than `hold` is left, so much must be left; zero asks only that something is left.
@@ -34,11 +49,10 @@ def shortage(
         granted = purse.granted.calls(rung)
         return "purse", f"All {granted} {rung} calls of this run are used or held.", f"A {rung} call in the purse."
     own = own or Amount()
-    left_s = device_s_left(purse, account_s_left)
+    left_s = device_s_left(purse, cap)
     if not _enough(left_s, hold.gpu_s + hold.cpu_s, least.gpu_s + least.cpu_s):
         needed_s = least.gpu_s + least.cpu_s or hold.gpu_s + hold.cpu_s
-        by_cap = "" if left_s == purse.device_s_left else " under the cap of the account or of all accounts"
-        why = f"{left_s:.3f} device seconds are left{by_cap}, and {rung} needs {needed_s:.3f}."
+        why = f"{left_s:.3f} device seconds are left{under(binding(purse, cap))}, and {rung} needs {needed_s:.3f}."
         missing = f"{needed_s - left_s:.3f} more device seconds"
         held, wait = _under_way(purse.open.device_s - own.gpu_s - own.cpu_s, "device seconds")
         return "purse", why + held, f"{missing}{wait}."
@@ -61,14 +75,25 @@ def _enough(left: float, wanted: float, least: float) -> bool:
     return left >= wanted or (left > 0 and left >= least)
 
 
-def device_s_left(purse: Purse, account_s_left: float | None) -> float:
+def binding(purse: Purse, cap: CapLeft | None) -> CapLeft | None:
+    """The cap, where it leaves less than the run's own purse."""
+    return cap if cap is not None and cap.left_s < purse.device_s_left else None
+
+
+def under(cap: CapLeft | None) -> str:
+    """What stands behind seconds that are left; nothing without a cap."""
+    return "" if cap is None else f" under {cap.named}"
+
+
+def device_s_left(purse: Purse, cap: CapLeft | None) -> float:
     """Device seconds that may be held: by the run's purse and the account's cap."""
-    return purse.device_s_left if account_s_left is None else min(purse.device_s_left, account_s_left)
+    bound = binding(purse, cap)
+    return purse.device_s_left if bound is None else bound.left_s
 
 
-def trimmed(purse: Purse, account_s_left: float | None, asked: Amount, *, overridden: bool = False) -> Amount:
+def trimmed(purse: Purse, cap: CapLeft | None, asked: Amount, *, overridden: bool = False) -> Amount:
     """The amount to hold: what was asked for, cut to what is left."""
-    device_s = device_s_left(purse, account_s_left)
+    device_s = device_s_left(purse, cap)
     gpu_s = min(asked.gpu_s, device_s)
     return Amount(
         calls=asked.calls,

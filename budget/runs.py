@@ -104,6 +104,11 @@ class Runs(Reads):
             )
         return self.run(row["run_id"])
 
+    def knows_key(self, account: str, idempotency_key: str | None) -> bool:
+        """Whether an account has a run that this key made."""
+        where = "account_id = ? AND idempotency_key = ?"  # NULL equals nothing
+        return self._row(f"SELECT 1 FROM runs WHERE {where}", account, idempotency_key) is not None
+
     def close_run(self, run_id: str, reason: str, account: str | None = None) -> RunRecord:
         """Close a run: nothing more is admitted; open holds may still end. Closing twice changes nothing."""
         with self.transaction() as connection:

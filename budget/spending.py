@@ -35,11 +35,11 @@ class Spending(Admission, Artifacts, Holds):
             if hold.extended:
                 raise HoldClosed(f"hold {hold_seq} was extended before; it happens once")
             asked = more.model_copy(update={"calls": 0})
-            account_s_left = self._account_s_left(hold.account_id)
-            lacking = shortage(hold.purse, account_s_left, hold.rung, asked, Amount(), hold.held)
+            cap = self.cap_left(hold.account_id)
+            lacking = shortage(hold.purse, cap, hold.rung, asked, Amount(), hold.held)
             if lacking is not None:
                 return self._refuse_extension(hold, lacking)
-            extra = trimmed(hold.purse, account_s_left, asked)
+            extra = trimmed(hold.purse, cap, asked)
             after = hold.purse.holding(hold.rung, extra)
             event = Event(**_same_call(hold), kind="extend", hold_seq=hold_seq, **extra.model_dump(),
                           purse_json=purse_text(after))  # fmt: skip

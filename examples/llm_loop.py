@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 from mcp import Client
-from session import Stop, call, parted, play
+from session import Stop, call, parted, patiently, play
 
 RULES = """You make GPU kernels faster. Answer with one sentence that says what you change and why it should be faster,
 then with one Python block that defines ModelNew: the constructor and forward of the reference's Model, the same
@@ -28,12 +28,13 @@ Message = dict[str, str]
 
 
 def ask_model(messages: list[Message]) -> str:
-    """The model's next words; raises `Stop` where the API does not answer."""
+    """The model's next words; raises `Stop` where the API does not answer, at 429 and 503 after it was asked again."""
     url = os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1").rstrip("/") + "/chat/completions"
     body = json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages}).encode()
     head = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, head), timeout=ANSWER_LIMIT_S) as answer:
+        request = urllib.request.Request(url, body, head)
+        with patiently(lambda: urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S)) as answer:
             return str(json.load(answer)["choices"][0]["message"]["content"])
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise Stop(f"{url} gave no answer: {error}") from None

@@ -2,12 +2,19 @@
 
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.error import HTTPError
 
 import anyio
 from mcp import Client, StdioServerParameters
+
+T = TypeVar("T")
+COME_AGAIN = (429, 503)
+TRIES = 6
+USUAL_WAIT_S, LONGEST_WAIT_S = 5.0, 60.0
 
 
 class Stop(Exception):
@@ -18,6 +25,23 @@ def parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words before `--`, which are the example's, and those behind it, which are `kernelgate serve`'s."""
     at = words.index("--") if "--" in words else len(words)
     return list(words[:at]), list(words[at + 1 :])
+
+
+def patiently(ask: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
+    """What a server says that may answer "come again" (429, 503): waits as long as it asks for, some times."""
+    for _ in range(TRIES - 1):
+        try:
+            return ask()
+        except HTTPError as error:
+            if error.code not in COME_AGAIN:
+                raise
+            sleep(wait_s(error.headers.get("Retry-After")))
+    return ask()
+
+
+def wait_s(said: str | None) -> float:
+    """Seconds of a Retry-After header; what is none, a date for one, is the usual wait."""
+    return min(float(said), LONGEST_WAIT_S) if said and said.isascii() and said.isdigit() else USUAL_WAIT_S
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from kernelgate.budget.model import (
     Verdict,
 )
 from kernelgate.budget.promotion import order_of
+from kernelgate.budget.purse import CapLeft, under
 from kernelgate.server.prices import LEAST_HOLD_S
 from kernelgate.tools.kit.envelope import NextStep
 
@@ -35,6 +36,8 @@ class Bearings(NamedTuple):
     """The best candidate at quick that the rule would admit to precise and that is not timed there yet."""
     holder: str | None
     """The job whose hold on the purse is the oldest that is open; None where nothing is held."""
+    cap: CapLeft | None = None
+    """That of the account or of all accounts, where it leaves the run less than its own purse would."""
 
 
 class Standing(NamedTuple):
@@ -73,7 +76,7 @@ def not_here(rung: Rung, language: str, device_kind: str) -> str:
 
 def next_steps(bearings: Bearings, run_id: str, device_kind: str, standing: Standing | None) -> tuple[NextStep, ...]:
     """At most four, the most useful first."""
-    purse, _, _, leader, holder = bearings
+    purse, leader, holder = bearings.purse, bearings.leader, bearings.holder
     steps = _waiting_steps(purse, holder)
     if standing is not None and all(verdict in PASSING[rung] for rung, verdict in standing.verdicts.items()):
         steps += _climbing_steps(bearings, device_kind, standing)
@@ -168,10 +171,11 @@ def _unpaid(rung: Rung, bearings: Bearings) -> str:
         return f"no {tool} calls are left in this run"
     if purse.device_s_left <= 0:
         waiting = _until_then(purse.open.device_s, "device seconds")
-        return f"no device seconds are left to this run, by its budget or its account's cap{waiting}"
+        return f"no device seconds are left to this run{under(bearings.cap)}{waiting}"
     if purse.device_s_left < least_s:
         waiting = _until_then(purse.open.device_s, "device seconds")
-        return f"{purse.device_s_left:.3f} device seconds are left, and {tool} needs {least_s:.3f}{waiting}"
+        left = f"{purse.device_s_left:.3f} device seconds are left{under(bearings.cap)}"
+        return f"{left}, and {tool} needs {least_s:.3f}{waiting}"
     if purse.deadline_s_left <= 0:
         return f"the run's time is up{_until_then(purse.open.work_s, 's of work')}"
     return ""
@@ -191,13 +195,13 @@ def in_tools(text: str) -> str:
     return RUNG_WORD.sub(lambda found: TOOL_OF_RUNG[Rung(found[0])], text)
 
 
-def cannot_afford(purse: Purse, prices_s: Mapping[Rung, float]) -> str:
+def cannot_afford(bearings: Bearings) -> str:
     """Stop advice when not even a check is affordable."""
-    cheapest = prices_s.get(Rung.check, 0.0)
+    purse, cheapest = bearings.purse, bearings.prices_s.get(Rung.check, 0.0)
     left_s = purse.device_s_left + purse.open.device_s  # of what is held, something may come back
     if left_s <= 0 or left_s < cheapest / 2:
-        best = "take the best candidate with list_candidates"
-        return f"The device seconds are spent, those of the run or of its account: stop, and {best}."
+        spent = f"Too few device seconds are left to this run{under(bearings.cap)}"
+        return f"{spent}: stop, and take the best candidate with list_candidates."
     if purse.deadline_s_left <= 0:
         return "The run's time is up: stop, and take the best candidate with list_candidates."
     return ""

@@ -18,6 +18,7 @@ from kernelgate.server.changes import Changes
 from kernelgate.server.completion import on_completion
 from kernelgate.server.gate import Gate
 from kernelgate.server.installed import package_version
+from kernelgate.server.open_calls import LEAVING
 from kernelgate.server.services import Services
 from kernelgate.server.told import told
 from kernelgate.tasks.model import Frozen
@@ -149,7 +150,9 @@ async def answer(
     if tool is None:
         return replies.mistake(replies.unknown_tool(params.name, list(shown.tools)))
     try:
-        return replies.result_of(await _serve(tool, parsed(tool, params.arguments), ctx))
+        with ctx.lifespan_context.calls.one():
+            return replies.result_of(await _serve(tool, parsed(tool, params.arguments), ctx))
+        return replies.mistake(LEAVING)  # its scope was cancelled
     except Exception as error:  # noqa: BLE001 -- it is logged by `told`, and no text of it may go on from here
         return replies.mistake(told(error, f"call of {tool.name}").sentence)
 

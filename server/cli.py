@@ -152,15 +152,22 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
 @main.command()
 @click.argument("client")
 @click.option("--write", is_flag=True, help="Merge the entry into the client's file instead of printing it.")
+@click.option(
+    "--http",
+    "url",
+    metavar="URL",
+    default="",
+    help="Connect it to a server over HTTP there instead; it takes the token from its variable KERNELGATE_TOKEN.",
+)
 @_options
-def config(client: str, *, write: bool, **options: Any) -> None:
+def config(client: str, *, write: bool, url: str, **options: Any) -> None:
     """Print (or write) the entry that connects CLIENT to this server, and say which time-outs to raise there.
 
     CLIENT is claude-code, claude-desktop, codex, copilot-cli, cursor, gemini-cli or vscode.
     """
     from kernelgate.server.config_command import run_config
 
-    sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write))
+    sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write, url=url))
 
 
 @main.command()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kernelgate.server.clients_over_http import Note, Render, json_over_http, note_over_http, toml_over_http
 from kernelgate.server.gpus import VISIBLE
 from kernelgate.server.merging import SERVER_NAME, CannotMerge, merge_json, merge_toml
 from kernelgate.server.settings import resolved
@@ -66,6 +67,8 @@ class Client:
     merge: Callable[[str, str], str]
     """(text of the file, our text) → the file with our entry; raises `CannotMerge` with the reason why not."""
     note: Callable[[Sequence[str], Mapping[str, str]], str]
+    over_http: tuple[Render, Note] | None = None
+    """The same for a server over HTTP; None where its file takes none."""
 
 
 def serve_command(arguments: Sequence[str] = ()) -> list[str]:
@@ -103,6 +106,24 @@ def client_config(client: str, command: list[str], env: dict[str, str]) -> Clien
         text=chosen.render(command, env),
         note=chosen.note(command, env),
     )
+
+
+def client_config_over_http(client: str, url: str, *, with_token: bool) -> ClientConfig:
+    """The same for a server over HTTP at this address.
+
+    Raises:
+        ConfigError: the client is not known, or takes no such server.
+    """
+    chosen = _client(client)
+    if chosen.over_http is None:
+        raise ConfigError(
+            f"{chosen.title} takes no server over HTTP from its file: leave --http out, it starts its own"
+        )
+    render, note = chosen.over_http
+    return ClientConfig(
+        client=client, path=chosen.locate(Path.home(), Path.cwd()), text=render(url, with_token),
+        note=note(url, with_token),
+    )  # fmt: skip
 
 
 def shown(config: ClientConfig) -> str:
@@ -214,12 +235,14 @@ def _note_gemini(command: Sequence[str], env: Mapping[str, str]) -> str:
     )
 
 
+_WAIT_WITH_JOB: Final = (
+    "Leave `wait_s` at its default of 40 s there. A call that takes longer hands back a job_id, and `job` waits on."
+)
+
+
 def _note_without_setting(where: str, gives_up: str) -> Callable[[Sequence[str], Mapping[str, str]], str]:
     """Of a client that has no time-out to raise, or was reported not to keep to it."""
-    return lambda _command, _env: (
-        f"{where} {gives_up}: leave `wait_s` at its default of 40 s there. A call that takes longer hands back a "
-        "job_id, and `job` waits on."
-    )
+    return lambda _command, _env: f"{where} {gives_up}: {_WAIT_WITH_JOB[0].lower()}{_WAIT_WITH_JOB[1:]}"
 
 
 # The table ------------------------------------------------------------------------------------------------------------
@@ -241,14 +264,34 @@ CLIENTS: Final[Mapping[str, Client]] = {
         render=_json_entry("mcpServers", type="stdio", timeout=TOOL_TIMEOUT_S * 1000),
         merge=merge_json,
         note=_note_claude,
+        over_http=(
+            json_over_http("mcpServers", type="http", timeout=TOOL_TIMEOUT_S * 1000),
+            note_over_http(
+                "This is for one project: start `claude` in its folder once and allow the server. For all your "
+                "projects instead (Claude Code then keeps the token, and waits as long as MCP_TOOL_TIMEOUT (ms) says):",
+                ["claude", "mcp", "add", "--scope", "user", "--transport", "http"],
+                "--header",
+            ),
+        ),
     ),
-    "codex": Client(title="Codex CLI", locate=_codex_file, render=_render_codex, merge=merge_toml, note=_note_codex),
+    "codex": Client(
+        title="Codex CLI",
+        locate=_codex_file,
+        render=_render_codex,
+        merge=merge_toml,
+        note=_note_codex,
+        over_http=(toml_over_http(TOOL_TIMEOUT_S), note_over_http("`codex mcp list` then shows the server.")),
+    ),
     "gemini-cli": Client(
         title="Gemini CLI",
         locate=lambda home, folder: home / ".gemini/settings.json",
         render=_json_entry("mcpServers", timeout=TOOL_TIMEOUT_S * 1000),
         merge=merge_json,
         note=_note_gemini,
+        over_http=(
+            json_over_http("mcpServers", address="httpUrl", timeout=TOOL_TIMEOUT_S * 1000),
+            note_over_http("`gemini mcp list` then shows the server as connected, in a folder that Gemini CLI trusts."),
+        ),
     ),
     "cursor": Client(
         title="Cursor",
@@ -258,6 +301,10 @@ CLIENTS: Final[Mapping[str, Client]] = {
         note=_note_without_setting(
             "Switch the server on in Cursor's MCP settings. Cursor",
             "has no time-out to raise and gives up after 1 to 5 min",
+        ),
+        over_http=(
+            json_over_http("mcpServers", token="${env:%s}"),
+            note_over_http(f"Switch the server on in Cursor's MCP settings. {_WAIT_WITH_JOB}"),
         ),
     ),
     "vscode": Client(
@@ -269,6 +316,10 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "This is for one project: start the server from the file in VS Code. VS Code",
             "has no time-out to raise and was seen in trouble with calls over 5 min",
         ),
+        over_http=(
+            json_over_http("servers", token="${env:%s}", type="http"),
+            note_over_http(f"This is for one project: start the server from the file in VS Code. {_WAIT_WITH_JOB}"),
+        ),
     ),
     "copilot-cli": Client(
         title="Copilot CLI",
@@ -278,6 +329,13 @@ CLIENTS: Final[Mapping[str, Client]] = {
         note=_note_without_setting(
             "`/mcp show` in Copilot CLI then names the server. Copilot CLI",
             "was reported to give up after 60 s whatever `timeout` says",
+        ),
+        over_http=(
+            json_over_http("mcpServers", type="http", tools=["*"], timeout=TOOL_TIMEOUT_S * 1000),
+            note_over_http(
+                "`/mcp show` in Copilot CLI then names the server. Some versions were reported to send the variable's "
+                f"name instead of the token: then write the token into the file. {_WAIT_WITH_JOB}"
+            ),
         ),
     ),
     "claude-desktop": Client(

@@ -9,6 +9,8 @@ MAX_BUSY: Final = 700
 """Connections from which on requests are told to come again later."""
 MAX_CONNECTIONS: Final = 800
 """More are closed unheard: a process has 1,024 descriptors unless told otherwise, and the workers' start needs some."""
+KEEP_UP_TO: Final = 350
+"""With more, each is closed after its answer: those that are kept open between requests keep others out, too."""
 ARRIVE_WITHIN_S: Final = 30.0
 """A whole request, body and all, from the opening of its connection or the answer before it on."""
 
@@ -31,6 +33,8 @@ class Patience(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         super().data_received(data)
+        if self.cycle and len(self.connections) > KEEP_UP_TO:
+            self.cycle.keep_alive = False
         self._watch()
 
     def on_response_complete(self) -> None:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import LADDER, TOOL_OF_RUNG, Amount, Code, RefusalKind, Rung, UnjudgedReason, Verdict
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused, Settled
-from kernelgate.budget.purse import charge, plus
+from kernelgate.budget.purse import charge, plus, under
 from kernelgate.budget.records import CandidateRecord, ResultInput, RunRecord
 from kernelgate.server import advice
 from kernelgate.server.calibrating import noise_floor
@@ -318,7 +318,9 @@ class Gate:
             return Passage(tool.rung, None, f"{tool.name} was cancelled; what it used was charged.", None, None, cost)
         kind: RefusalKind = "deadline" if reply.observation.get(ENDED_IT) == "deadline" else "purse"
         missing = "time before the deadline" if kind == "deadline" else "device seconds"
-        why = f"{tool.name} needed more {missing} than the run has left; what it used was charged."
+        cap = await self._services.ledger.do(lambda ledger: ledger.binding_cap(door.run.run_id))
+        by_cap = under(cap) if kind == "purse" else ""
+        why = f"{tool.name} needed more {missing} than the run has left{by_cap}; what it used was charged."
         still = settled.purse.open
         held, unit = (still.work_s, "s of work") if kind == "deadline" else (still.device_s, "device seconds")
         if held > 0:  # by others: this hold has ended
@@ -345,7 +347,7 @@ class Gate:
             cost=sum_costs([p.cost for p in passages]),
             remaining=remaining_of(bearings.purse),
             next_steps=advice.next_steps(bearings, door.run.run_id, door.device.kind, standing),
-            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(bearings.purse, bearings.prices_s),
+            stop_advice=getattr(own, "stop_advice", "") or advice.cannot_afford(bearings),
             ledger_head=await self._services.head(),
         )
         return envelope.model_dump(mode="json")

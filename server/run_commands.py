@@ -12,10 +12,10 @@ from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
 from kernelgate.server import comparisons
-from kernelgate.server.book import row_of
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import candidates_table, funnel_table, leaderboard_table, runs_table, savings_sentence
 from kernelgate.server.trouble import Trouble, guarded, say
+from kernelgate.server.views import row_of
 from kernelgate.tasks.model import ENTRY_FILE
 
 

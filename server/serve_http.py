@@ -31,6 +31,7 @@ from kernelgate.server.connections import MAX_BUSY, Patience
 from kernelgate.server.installed import package_version
 from kernelgate.server.serve import leave_on_signal, make_ready
 from kernelgate.server.settings import Settings
+from kernelgate.server.shares import MAX_SESSIONS, SESSION_ENDS_S, Shares
 from kernelgate.server.tokens import BrokenTokens, TokenError, Tokens, address
 from kernelgate.server.trouble import Trouble, guarded
 
@@ -38,8 +39,6 @@ MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 MAX_BODY_BYTES: Final = 4 << 20
 """Of a request: sources are far smaller."""
-MAX_SESSIONS: Final = 2_000
-"""Of clients of the older protocol versions; an idle one ends after half an hour."""
 TOKEN_WATCH_S: Final = 2.0
 """What is open when its token is removed ends within so long."""
 BACKLOG: Final = 100
@@ -181,6 +180,7 @@ def web_app(open_services: OpenServices, place: Place, tokens: Tokens) -> Starle
         host=place.host,
         max_request_body_size=MAX_BODY_BYTES,
         max_sessions=MAX_SESSIONS,
+        session_idle_timeout=SESSION_ENDS_S,
         transport_security=TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
             allowed_hosts=sorted(names),
@@ -191,6 +191,7 @@ def web_app(open_services: OpenServices, place: Place, tokens: Tokens) -> Starle
     backend = TokenBackend(tokens, place)
     app.add_middleware(AuthContextMiddleware)
     app.add_middleware(EndedWithToken, backend=backend)
+    app.add_middleware(Shares, path=MCP_PATH)
     app.add_middleware(AuthenticationMiddleware, backend=backend, on_error=refused)  # the outer one
     return app
 
@@ -239,7 +240,9 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.socket) -> None:
-    from kernelgate.server.services import open_services
+    from kernelgate.server.services import Services, open_services
+
+    opened: list[Services] = []
 
     @contextlib.asynccontextmanager
     async def opening() -> AsyncGenerator[object]:
@@ -248,6 +251,7 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
             who = "each request needs a token" if place.needs_token else "no token is needed from this host"
             sys.stderr.write(f"kernelgate serves {place.url} ({who})\n")
             sys.stderr.flush()
+            opened.append(services)
             yield services
 
     app = web_app(opening, place, tokens)  # type: ignore[arg-type]  # the same services, with a word when they are open
@@ -259,6 +263,8 @@ async def _serve(settings: Settings, place: Place, tokens: Tokens, sock: socket.
     server = _Uvicorn(config)
 
     def leave() -> None:
+        for services in opened:
+            services.calls.end()
         server.should_exit = True
 
     async with anyio.create_task_group() as group:

@@ -17,14 +17,16 @@ from kernelgate.budget.outcomes import Replayed
 from kernelgate.budget.reads import FULL
 from kernelgate.budget.records import CandidateRecord, Environment, JobRequest, ResultRecord, RunRecord
 from kernelgate.server import advice
+from kernelgate.server.bearings import bearings_of
 from kernelgate.server.endings import Endings
 from kernelgate.server.environment import device_amount, device_of, environment_of, harness_digest, target_of
 from kernelgate.server.health import Health
 from kernelgate.server.kinship import Shapes, kernels_of
 from kernelgate.server.ledger_thread import LedgerThread
+from kernelgate.server.open_calls import OpenCalls
 from kernelgate.server.owner import this_process
 from kernelgate.server.policy import priced_tools
-from kernelgate.server.prices import expected_s, hold_and_usual_s, leasts_s
+from kernelgate.server.prices import hold_and_usual_s
 from kernelgate.server.settings import Settings
 from kernelgate.server.watch import keep_beating, keep_watch
 from kernelgate.server.work import Job, Workshop
@@ -89,6 +91,7 @@ class Services:
     health: dict[str, Health] = field(default_factory=dict[str, Health])
     """Device uid → what probes said of it. It ends with the server: a restart begins with trust."""
     shapes: Shapes = field(default_factory=Shapes)
+    calls: OpenCalls = field(default_factory=OpenCalls)
     _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
 
     def runner(self, device: DeviceRef) -> Runner:
@@ -130,6 +133,10 @@ class Services:
             lambda ledger: ledger.register_candidate(run_id, candidate, account=account, parent_id=parent_id, note=note)
         )
         return record
+
+    async def require_something_left(self, account: str, idempotency_key: str | None) -> None:
+        """Raise `ToolMistake` where an account can spend nothing in one more run, and this key has made none."""
+        await self._known(lambda ledger: ledger.require_something_left(account, idempotency_key))
 
     async def _known(self, work: Callable[[Ledger], T]) -> T:
         try:
@@ -276,18 +283,7 @@ class Services:
 
     async def bearings(self, run: RunRecord, environment_id: str) -> advice.Bearings:
         """Where a run stands, in one visit to the book."""
-
-        def looking(ledger: Ledger) -> advice.Bearings:
-            prices = ledger.prices(run.task_digest, environment_id)
-            return advice.Bearings(
-                ledger.spendable(run.run_id),
-                expected_s(self.measuring, prices),
-                leasts_s(self.measuring, prices),
-                advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
-                next(iter(ledger.jobs_that_hold(run.run_id)), None),
-            )
-
-        return await self.ledger.do(looking)
+        return await self.ledger.do(lambda ledger: bearings_of(ledger, self.measuring, run, environment_id))
 
     async def refuse(self, door: Door, rung: Rung, job_id: str, kind: RefusalKind, why: str, missing: str) -> Purse:
         """A refusal that is not the rule's: a row like any other."""

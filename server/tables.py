@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelgate.budget.errors import one_line
+from kernelgate.budget.model import LOCAL
 from kernelgate.budget.records import RunRecord
 from kernelgate.budget.report import FunnelRow, LeaderboardRow, Savings
 from kernelgate.tasks.catalogue import TaskEntry
@@ -156,9 +157,14 @@ def _run_line(run: RunRecord) -> tuple[str, ...]:
 
 
 def runs_table(rows: Iterable[RunRecord]) -> Listing:
-    """The runs of a book, newest first."""
-    columns = ("run", "task", "rule", "on", "client", "created", "state")
-    return Listing("Runs", columns, tuple(map(_run_line, rows)))
+    """The runs of a book, newest first; whose they are where some are of accounts with tokens."""
+    runs = tuple(rows)
+    columns: tuple[str, ...] = ("run", "task", "rule", "on", "client", "created", "state")
+    lines = list(map(_run_line, runs))
+    if any(run.account_id != LOCAL for run in runs):
+        columns = ("account", *columns)
+        lines = [(run.account_id, *line) for run, line in zip(runs, lines, strict=True)]
+    return Listing("Runs", columns, tuple(lines))
 
 
 def tasks_table(entries: Iterable[TaskEntry]) -> Listing:

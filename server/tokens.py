@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import hashlib
 import hmac
+import ipaddress
 import os
 import re
 import secrets
@@ -68,6 +69,14 @@ def address(url: str) -> str:
     named = f"[{host}]" if ":" in host else host
     plain = port is None or port == {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.scheme}://{named}{'' if plain else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def is_of_this_host(url: str) -> bool:
+    """Whether an address is this host's own, where a server asks for no token unless told."""
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 class Tokens:

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from kernelgate.budget import report
 from kernelgate.budget.ledger import Ledger
-from kernelgate.server.book import row_of
 from kernelgate.server.demo.agent import Agent
 from kernelgate.server.demo.script import GPU_IDEAS, TASK
 from kernelgate.server.preflight import make_data_folder, require
 from kernelgate.server.settings import Settings
 from kernelgate.server.tables import Listing, funnel_table, leaderboard_table, savings_sentence
 from kernelgate.server.trouble import Trouble, guarded, leaves
+from kernelgate.server.views import row_of
 
 
 def run_demo(settings: Settings) -> int:

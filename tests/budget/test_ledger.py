@@ -164,7 +164,7 @@ def test_an_accounts_cap_binds_all_of_its_runs_together(book: Scenario) -> None:
     assert book.ledger.purse(other.run_id).device_s_left == 100.0
     candidate = book.climb(Rung.compile)
     refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
-    assert "under the cap of the account" in refused.why
+    assert f"under the cap of account {ACCOUNT} (1 s), and check needs" in refused.why
 
 
 def test_a_cap_over_all_accounts_binds_them_together_and_the_smaller_one_counts(book: Scenario) -> None:
@@ -180,10 +180,10 @@ def test_a_cap_over_all_accounts_binds_them_together_and_the_smaller_one_counts(
     candidate = book.climb(Rung.compile)
     book.ledger.set_caps({ALL_ACCOUNTS: 1.0, ACCOUNT: 0.2})
     refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
-    assert refused.why.startswith("0.200 device seconds are left under the cap")
+    assert refused.why.startswith(f"0.200 device seconds are left under the cap of account {ACCOUNT} (0.2 s)")
     book.ledger.set_caps({ALL_ACCOUNTS: 1.0})
     refused = book.refused(candidate, Rung.check, cpu_s=0.5, least=Amount(cpu_s=0.5))
-    assert refused.why.startswith("0.250 device seconds are left under the cap of the account or of all accounts")
+    assert refused.why.startswith("0.250 device seconds are left under the cap of all accounts together (1 s)")
     book.hold(candidate, Rung.check, cpu_s=0.2)
     assert purse_adds_up(book)
 

@@ -5,17 +5,19 @@ import os
 import subprocess
 import sys
 import threading
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import llm_loop
 import mutate_triton
-from session import Stop, parted
+from session import COME_AGAIN, LONGEST_WAIT_S, TRIES, USUAL_WAIT_S, Stop, parted, patiently, wait_s
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES = 120
@@ -152,6 +154,43 @@ def test_an_api_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OPENAI_MODEL", "m")
     with pytest.raises(Stop, match=r"http://127\.0\.0\.1:9/v1/chat/completions gave no answer: "):
         llm_loop.ask_model([])
+
+
+class Busy:
+    """Answers with these statuses, one after the other, and then with words."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.waited_s: list[float] = []
+
+    def ask(self) -> str:
+        if not self.statuses:
+            return "words"
+        header = Message()
+        header["Retry-After"] = "7"
+        raise HTTPError("http://h", self.statuses.pop(0), "come again", header, None)
+
+
+def test_who_is_told_to_come_again_waits_as_long_as_it_was_told_and_goes_on() -> None:
+    busy = Busy(*COME_AGAIN)
+    assert patiently(busy.ask, busy.waited_s.append) == "words"
+    assert busy.waited_s == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(("statuses", "waits"), [((429,) * (TRIES + 1), TRIES - 1), ((401,), 0)])
+def test_it_does_not_wait_for_ever_nor_for_what_waiting_does_not_mend(statuses: tuple[int, ...], waits: int) -> None:
+    busy = Busy(*statuses)
+    with pytest.raises(HTTPError):
+        patiently(busy.ask, busy.waited_s.append)
+    assert len(busy.waited_s) == waits
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("3", 3.0), ("86400", LONGEST_WAIT_S), ("Wed, 21 Oct 2026 07:28:00 GMT", USUAL_WAIT_S), (None, USUAL_WAIT_S)],
+)
+def test_a_wait_is_bounded_whatever_the_server_says(said: str | None, expected: float) -> None:
+    assert wait_s(said) == expected
 
 
 def test_what_the_server_refuses_ends_the_program_with_its_sentence(tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "app
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, *more: str, at: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    folder: Path, *more: str, at: str = "127.0.0.1:0", env: Mapping[str, str] | None = None, plant: str = ""
 ) -> Generator[HttpServer]:
-    """Start one on the CPU device; it is killed at the end if it has not left."""
+    """Start one on the CPU device, after `plant` was run in its process; it is killed at the end if it has not left."""
+    program = f"{plant}\nfrom kernelgate.server.cli import main\nmain()"
     command: Sequence[str] = [
-        sys.executable, "-P", "-m", "kernelgate.server", "serve", "--http", at, "--data", str(folder),
-        "--device", "cpu", *more,
+        sys.executable, "-P", "-c", program, "serve", "--http", at, "--data", str(folder), "--device", "cpu", *more,
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     assert process.stderr is not None

@@ -86,3 +86,18 @@ async def test_one_connection_too_many_is_closed_and_the_others_are_served(port:
         assert await closed(streams[3])
         await streams[0].send(ASKED)
         assert await answered(streams[0])
+
+
+async def test_in_a_crowd_no_connection_is_kept_open_after_its_answer(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "KEEP_UP_TO", 1)
+    async with (
+        await anyio.connect_tcp("127.0.0.1", port) as alone,
+        await anyio.connect_tcp("127.0.0.1", port) as second,
+    ):
+        await second.send(ASKED)
+        assert await answered(second)
+        assert await closed(second)
+        await alone.send(ASKED)
+        assert await answered(alone)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from kernelgate.budget.ledger import Ledger
 from kernelgate.server.serve_http import listening, place_of
 from kernelgate.server.tokens import Tokens
 from kernelgate.server.work import Workshop
-from kernelgate.tools.worker import processes
 
 FUSED = forward("return torch.softmax(x, dim=-1)")
 SLOW = forward("import time\ntime.sleep(0.5)\nreturn torch.softmax(x, dim=-1)")
@@ -239,30 +237,6 @@ async def test_what_a_client_left_behind_is_found_by_the_next_one_and_after_a_re
             replayed = await call(client, "compile", **asked)
             assert all(step["replayed"] for step in replayed["climbed"])
             assert replayed["cost"]["charged_s"] == 0
-    report = audit(tmp_path / "ledger.db")
-    assert report.ok, report.findings
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_leave_at_work_it_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
-    with serving(tmp_path) as server:
-        async with client_of(server.url) as client:
-            run_id = (await call(client, "start_run", task="softmax"))["run"]["run_id"]
-            begun = await call(client, "compile", run_id=run_id, source=SLOW, up_to="quick_time", wait_s=0)
-            assert begun["status"] == "running"
-            with anyio.fail_after(60):
-                while (await call(client, "job", job_id=begun["job_id"], wait_s=1))["job"]["stage"] == "starting":
-                    pass
-        children = [os.pidfd_open(pid) for pid in processes.descendants(server.process.pid)]
-        assert children
-        assert server.leave(number) == 0
-        for child in children:
-            with anyio.fail_after(5):
-                await anyio.wait_readable(child)
-            os.close(child)
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        assert ledger.open_holds(run_id) == ()
     report = audit(tmp_path / "ledger.db")
     assert report.ok, report.findings
 

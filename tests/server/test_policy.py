@@ -175,3 +175,38 @@ def test_the_file_that_the_readme_shows_says_what_holds_without_it() -> None:
     assert (shown.caps, shown.rule) == (Budget(), Policy().rule)
     assert shown.rules == {"halving": dict(find_rules()["halving"].defaults)}
     assert priced_tools(shown) == priced_tools(Policy())
+
+
+SPENT = policy_of("[accounts.local]\ndevice_s = 0\n", Path("x"))
+
+
+@pytest.mark.anyio
+async def test_an_account_with_nothing_left_is_told_its_cap_before_the_task_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tried(*_: object) -> None:
+        raise AssertionError("the task was tried")
+
+    monkeypatch.setattr("kernelgate.server.book.qualify", tried)
+    [refused] = await calls(SPENT, tmp_path, {})
+    assert refused["said"].startswith("No device seconds are left under the cap of account local (0 s)")
+    assert "ask who runs the server for more" in refused["said"]
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        assert ledger.runs() == ()
+
+
+@pytest.mark.anyio
+async def test_a_run_that_was_opened_before_is_found_by_its_key_and_gone_on_with_although_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    [opened] = await calls(Policy(), tmp_path, {"idempotency_key": "k"})
+    again, resumed, new = await calls(SPENT, tmp_path, {"idempotency_key": "k"}, {"resume": "r1"}, {})
+    assert again["run"]["run_id"] == resumed["run"]["run_id"] == opened["run"]["run_id"]
+    assert again["run"]["remaining"]["device_s"] == 0
+    assert "said" in new
+
+
+@pytest.mark.anyio
+async def test_a_cap_of_all_accounts_together_is_told_as_that(tmp_path: Path) -> None:
+    [refused] = await calls(policy_of('[accounts."*"]\ndevice_s = 0\n', Path("x")), tmp_path, {})
+    assert "under the cap of all accounts together (0 s)" in refused["said"]

@@ -40,10 +40,10 @@ def candidate(verdict: Verdict) -> CandidateRow:
     )  # fmt: skip
 
 
-def run(task: str, closed: str | None) -> RunRecord:
+def run(task: str, closed: str | None, account: str = "local") -> RunRecord:
     return RunRecord.model_construct(
-        run_id="r123", task_name=task, rule="threshold", device_kind="cuda", client_name="claude-code",
-        created_utc="2026-11-30T10:05:59.123456Z", closed=closed,
+        run_id="r123", account_id=account, task_name=task, rule="threshold", device_kind="cuda",
+        client_name="claude-code", created_utc="2026-11-30T10:05:59.123456Z", closed=closed,
     )  # fmt: skip
 
 
@@ -102,6 +102,13 @@ def test_a_long_note_is_cut_between_words_and_says_so(name: str) -> None:
 def test_a_name_that_is_too_long_makes_the_line_longer_and_stays_whole() -> None:
     lines = printed(runs_table([run(LONG_TASK, "expired: no work for 24 h")]))
     assert any(LONG_TASK in line and "2026-11-30 10:05" in line for line in lines)
+
+
+def test_whose_a_run_is_stands_there_where_some_are_of_accounts_with_tokens() -> None:
+    several = runs_table([run("softmax", None), run("softmax", None, "alice")])
+    assert [row[0] for row in several.rows] == ["local", "alice"]
+    assert runs_table([run("softmax", None, "alice")]).columns[0] == "account"
+    assert "account" not in runs_table([run("softmax", None)]).columns
 
 
 def test_a_word_without_end_is_broken_and_not_lost() -> None:

@@ -4,12 +4,14 @@
 `kernelbench_run.py`, `evaluator.json` of `kernelbench_evaluator.py`, `demo.txt` as `kernelgate demo` printed it,
 `server_run.json` and, from a host with two cards, `two_cards.json` of `server_run.py`. What DIR lacks, and steps of
 `server_run.py` that were not run, stay as the measurement has them, and are named there with the date of their run.
+Without `gpu_host.json` the host is taken for the one that the measurement names, and the date is the newest file's.
 """
 
 import json
 import re
 import statistics
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,22 +130,40 @@ def filled(folder: Path, earlier: dict[str, Any], date_utc: str) -> tuple[dict[s
     return raw, {name: dates.get(name, date_utc) for name in kept}
 
 
-def main(folder: str) -> None:
+def host_of(seen: dict[str, Any]) -> MeasuredHost:
+    """From the environment that `gpu_host.py` looked at."""
+    return MeasuredHost(
+        device=seen["device"],
+        driver=str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0],
+        cpu=f"{seen['cpus']} cores",
+        python=seen["python"].split(" ")[0],
+        torch=seen["torch"],
+        triton=seen["triton"],
+        kernelgate=package_version("kernelgate"),
+    )
+
+
+def newest(folder: Path) -> str:
+    """When the last of its files was written."""
+    return f"{datetime.fromtimestamp(max(path.stat().st_mtime for path in folder.iterdir()), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def main(folder: str, out: Path = FOLDER / "gpu_candidate_cost.json") -> None:
     """Read, compute, write."""
-    out = FOLDER / "gpu_candidate_cost.json"
     earlier = json.loads(out.read_text(encoding="utf-8"))
     raw, kept = filled(Path(folder), earlier["raw"], earlier["date_utc"])
-    host = json.loads(Path(folder, "gpu_host.json").read_text(encoding="utf-8"))
-    seen = host["environment"]
-    driver = str(seen.get("nvidia_smi", "")).partition("Driver Version: ")[2].split(" ")[0]
+    path = Path(folder, "gpu_host.json")
+    if path.exists():
+        host = json.loads(path.read_text(encoding="utf-8"))
+        where, date_utc = host_of(host["environment"]), host["date_utc"]
+    else:
+        host, where, date_utc = earlier["raw"]["gpu_host"], MeasuredHost(**earlier["host"]), newest(Path(folder))
+        kept["gpu_host"] = earlier["raw"]["of_an_earlier_run"].get("gpu_host", earlier["date_utc"])
     written = MeasurementFile(
         name="gpu_candidate_cost",
-        date_utc=host["date_utc"],
+        date_utc=date_utc,
         command=COMMAND,
-        host=MeasuredHost(
-            device=seen["device"], driver=driver, cpu=f"{seen['cpus']} cores", python=seen["python"].split(" ")[0],
-            torch=seen["torch"], triton=seen["triton"], kernelgate=package_version("kernelgate"),
-        ),
+        host=where,
         figures=figures(host, raw["kernelbench"]) | evaluator_figures(raw["kernelbench_evaluator"])
         | demo_figures(raw["demo"]) | server_figures(raw["server_run"]),
         raw=without_places({

@@ -5,6 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 from http_server import call, client_of, serving
+from live_server import forward
 from mcp import Client, StdioServerParameters
 from test_http import FUSED, SLOW
 from test_stdio import command
@@ -15,18 +16,21 @@ from kernelgate.server.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 
+UNHURRIED = forward("import time\ntime.sleep(0.05)\nreturn torch.softmax(x, dim=-1)")
+"""Long enough under way to be asked after, and soon at its end."""
+
 
 async def test_two_http_servers_share_runs_and_book_and_each_has_its_own_work(tmp_path: Path) -> None:
     with serving(tmp_path) as one, serving(tmp_path) as other:
         secrets = [Tokens(tmp_path).add("alice", server.url)[1] for server in (one, other)]
         async with client_of(one.url, secrets[0]) as here, client_of(other.url, secrets[1]) as there:
             run_id = (await call(here, "start_run", task="softmax"))["run"]["run_id"]
-            begun = await call(here, "compile", run_id=run_id, source=SLOW, up_to="quick_time", wait_s=0)
+            begun = await call(here, "compile", run_id=run_id, source=UNHURRIED, up_to="quick_time", wait_s=0)
             refused = await call(there, "job", job_id=begun["job_id"], action="cancel")
             assert "runs in another server process" in refused["error"]
             ended = (await call(there, "job", job_id=begun["job_id"], wait_s=60))["job"]
             assert ended["reply"] == (await call(here, "job", job_id=begun["job_id"]))["job"]["reply"]
-            again = await call(there, "compile", run_id=run_id, source=SLOW, up_to="quick_time")
+            again = await call(there, "compile", run_id=run_id, source=UNHURRIED, up_to="quick_time")
             assert all(step["replayed"] for step in again["climbed"])
             assert "unknown run" in (await call_as_nobody(other.url, run_id))["error"]
     report = audit(tmp_path / "ledger.db")

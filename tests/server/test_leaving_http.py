@@ -25,7 +25,7 @@ sys.stdin.read()
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 async def test_told_to_leave_at_work_it_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     with serving(tmp_path) as server:
         async with client_of(server.url) as client:
@@ -49,7 +49,9 @@ async def test_told_to_leave_at_work_it_leaves_nothing_behind(tmp_path: Path, nu
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("number", "mode"), [(signal.SIGTERM, "auto"), (signal.SIGINT, "legacy")])
+@pytest.mark.parametrize(
+    ("number", "mode"), [(signal.SIGTERM, "auto"), pytest.param(signal.SIGINT, "legacy", marks=pytest.mark.long)]
+)
 async def test_who_waits_while_the_server_is_told_to_leave_is_told_so(tmp_path: Path, number: int, mode: str) -> None:
     said: list[str] = []
     with serving(tmp_path) as server:

@@ -172,7 +172,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # An unwritten element is nan, as the server makes it, not what a lucky allocation held.
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]  # of torch
+    torch.utils.deterministic.fill_uninitialized_memory = True
     prepare_interpreter("sm_90")
     rounded_as_tensor_cores()
     by_task: dict[str, list[Asked]] = {}

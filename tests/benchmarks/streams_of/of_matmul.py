@@ -85,7 +85,7 @@ def _on_tensor_cores(book: Notebook) -> None:
 
 def _near_the_top(book: Notebook) -> None:
     def near(name: str, sizes: Sizes, note: str, parent: str, dot: str = "one_sum", **more: bool) -> None:
-        book.add(name, candidate(sizes, dot, **more), note, parent=parent, meant="near")  # type: ignore[arg-type]
+        book.add(name, candidate(sizes, dot, **more), note, parent=parent, meant="near")
 
     near("o128", (128, 128, 32, 8, 3), "All three products into one sum: 64 registers less a thread.", "s128")
     near("o64x128", (64, 128, 32, 4, 3), "64 x 128 instead.", "o128")
@@ -195,7 +195,7 @@ def _wrong_in_precision(book: Notebook) -> None:
     note = "A sum in half precision halves the registers."
     book.stray("half_sum", candidate((64, 64, 32, 4, 3), "half_sum"), note, parent="group64", **bad)
     note = "Two products: a's rest alone matters."
-    book.stray("two", candidate((128, 128, 32, 8, 3), "split_two"), note, parent="s128", **tf32)
+    book.stray("two", candidate((128, 128, 32, 8, 3), "split_two"), note, parent="s128", **bad)
 
 
 def _slow_and_raising(book: Notebook) -> None:

@@ -119,7 +119,7 @@ def persistent(**more: str | bool) -> str:
         "    tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)\n"
         "    for pid in range(tl.program_id(0), tiles, tl.num_programs(0)):\n"
     )
-    text = kernel(**more)  # type: ignore[arg-type]  # a test's shorthand
+    text = kernel(**more)
     before, body = text.split("    pid = tl.program_id(0)\n")
     return before + head + "".join(f"    {line}" for line in body.splitlines(keepends=True))
 

@@ -83,7 +83,7 @@ class Notebook:
         known = {idea.name for idea in (*self._main, *self._strays)}
         if name in known or (parent and parent not in known):
             raise ValueError(f"{self.task}: {name} is there already, or its parent {parent!r} is not")
-        return Idea(name=name, parent=parent, source=source, note=note, **more)  # type: ignore[arg-type]  # Literals
+        return Idea(name=name, parent=parent, source=source, note=note, **more)
 
 
 def maker(template: str, **defaults: object) -> Callable[..., str]:

@@ -48,13 +48,14 @@ def sampled(task: str, *classes: str) -> set[str]:
     return {random.Random(f"{task} {meant} {SEED}").choice(those) for meant, those in names.items()}
 
 
-def some_or_all(task: str, *classes: str, long: tuple[str, ...] = ()) -> list[Any]:
-    """Two lists: a few that are tried always, and all of them, which takes minutes."""
-    few = sampled(task, *classes)
-    whole = [idea for idea in known(task) if idea.meant in (*classes, *long)]
+def some_or_all(*classes: str, long: tuple[str, ...] = ()) -> list[Any]:
+    """Tasks and ideas: a few of all tasks that are tried always, and all of each task, which takes minutes."""
+    few = [(task, idea) for task in TASKS for idea in known(task) if idea.name in sampled(task, *classes)]
+    kinds = (*classes, *long)
+    whole = {task: [(task, idea) for idea in known(task) if idea.meant in kinds] for task in TASKS}
     return [
-        pytest.param([idea for idea in whole if idea.name in few], id=f"{task}-some"),
-        pytest.param(whole, id=f"{task}-all", marks=[pytest.mark.long, pytest.mark.timeout(LIMIT_S)]),
+        pytest.param(few, id="some"),
+        *(pytest.param(those, id=task, marks=pytest.mark.long) for task, those in whole.items()),
     ]
 
 
@@ -115,37 +116,30 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompileHost]:
         yield host
 
 
-@pytest.mark.parametrize(
-    "ideas",
-    [one for task in TASKS for one in some_or_all(task, "unbuilt", "near", long=("wrong", "raises", "slow", "right"))],
-)
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize("tried", some_or_all("unbuilt", "near", long=("wrong", "raises", "slow", "right")))
 def test_a_candidate_builds_for_the_sizes_of_a_gpu_unless_that_is_its_fault(
-    compiler: CompileHost, ideas: list[Idea], request: pytest.FixtureRequest
+    compiler: CompileHost, tried: list[tuple[str, Idea]]
 ) -> None:
-    task = Catalogue().task(request.node.callspec.id.rpartition("-")[0])
-    told = {idea.name: compiler.compile(idea.source, task, gpu=True).report for idea in ideas}
-    verdicts = {name: report.verdict.value for name, report in told.items()}
-    assert verdicts == {idea.name: "build_failed" if idea.meant == "unbuilt" else "built" for idea in ideas}
-    assert {name: report.library_calls for name, report in told.items() if report.library_calls} == {}
+    tasks = {name: Catalogue().task(name) for name in TASKS}
+    told = {idea: compiler.compile(idea.source, tasks[task], gpu=True).report for task, idea in tried}
+    expected = {idea: "build_failed" if idea.meant == "unbuilt" else "built" for idea in told}
+    assert {idea.name: report.summary for idea, report in told.items() if report.verdict != expected[idea]} == {}
+    assert {idea.name: report.library_calls for idea, report in told.items() if report.library_calls} == {}
 
 
-CALLED = ("wrong", "raises", "near")
-
-
-@pytest.mark.parametrize("ideas", [one for task in TASKS for one in some_or_all(task, *CALLED, long=("right", "slow"))])
-def test_a_candidate_is_right_or_wrong_or_raises_as_it_is_meant_to(
-    ideas: list[Idea], request: pytest.FixtureRequest
-) -> None:
-    task = request.node.callspec.id.rpartition("-")[0]
-    asked = "".join(json.dumps({"task": task, "name": idea.name, "source": idea.source}) + "\n" for idea in ideas)
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize("tried", some_or_all("wrong", "raises", "near", long=("right", "slow")))
+def test_a_candidate_is_right_or_wrong_or_raises_as_it_is_meant_to(tried: list[tuple[str, Idea]]) -> None:
+    asked = [{"task": task, "name": f"{task} {idea.name}", "source": idea.source} for task, idea in tried]
     done = subprocess.run(
-        [sys.executable, str(PROGRAM)], input=asked, capture_output=True, text=True, check=False, env=environment
-    )
+        [sys.executable, str(PROGRAM)], input="".join(json.dumps(one) + "\n" for one in asked), capture_output=True,
+        text=True, check=False, env=os.environ | {"TRITON_INTERPRET": "1"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = {one["name"]: one["verdict"] for one in map(json.loads, done.stdout.splitlines())}
-    assert set(told) == {idea.name for idea in ideas}
-    expected = {idea.name: "right" if idea.is_right else idea.meant for idea in ideas}
+    expected = {f"{task} {idea.name}": "right" if idea.is_right else idea.meant for task, idea in tried}
+    assert set(told) == set(expected)
     assert {name: verdict for name, verdict in told.items() if verdict.split()[0] != expected[name]} == {}
 
 
@@ -170,9 +164,10 @@ def told_by_the_server(idea: Idea) -> set[str]:
     return {"correct"}
 
 
-@pytest.mark.parametrize("ideas", some_or_all("softmax", "wrong", "near")[:1])
-def test_the_server_says_the_same_of_a_few(live: Live, ideas: list[Idea]) -> None:
-    checked_by_the_server(live, "softmax", ideas)
+@pytest.mark.timeout(LIMIT_S)
+def test_the_server_says_the_same_of_a_few(live: Live) -> None:
+    few = sampled("softmax", "wrong", "raises", "near")
+    checked_by_the_server(live, "softmax", [idea for idea in known("softmax") if idea.name in few])
 
 
 @pytest.mark.long

@@ -90,7 +90,7 @@ snapshots: $(TEST_STAMP)
 	'$(BIN)/python' tests/write_snapshots.py
 
 # One measurement, one script: `make bench BENCH=server_cost` runs that one alone.
-BENCH ?= $(filter-out collect measurement bench_% kernelbench_%,$(patsubst tests/benchmarks/%.py,%,$(wildcard tests/benchmarks/*.py)))
+BENCH ?= $(filter-out collect measurement bench_% kernelbench_% make_% test_%,$(patsubst tests/benchmarks/%.py,%,$(wildcard tests/benchmarks/*.py)))
 bench: $(TEST_STAMP)
 	for name in $(BENCH); do echo "measuring $$name"; '$(BIN)/python' tests/benchmarks/$$name.py; done
 	'$(BIN)/python' tests/benchmarks/collect.py

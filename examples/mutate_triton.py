@@ -3,12 +3,15 @@
 `python examples/mutate_triton.py --count 12 --seed 1 -- --data FOLDER`; what follows `--` goes to `kernelgate serve`.
 On a GPU candidates are ranked by their quick timing, and the best is timed precisely. Without one Triton cannot be
 timed: there they are checked in Triton's interpreter, and ranked by what the compiler says of them for a GPU.
+`--stream FILE` keeps what was tried, one JSON object a line: the same candidates for another rule or another day.
 """
 
 import argparse
+import json
 import random
 import sys
 from functools import partial
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -72,7 +75,13 @@ def score_of(reply: dict[str, Any]) -> tuple[float, ...]:
     return (reply.get("last_report", {}).get("ratio", 0.0), -spills, share, -binary["kernel"]["registers"])
 
 
-async def climb(count: int, seed: int, client: Client) -> None:
+def line_of(name: str, sent: dict[str, Any]) -> str:
+    """A candidate as a line of a stream."""
+    parent = {"parent": sent["parent_id"]} if "parent_id" in sent else {}
+    return json.dumps({"id": name, **parent, "source": sent["source"], "note": sent["note"]}) + "\n"
+
+
+async def climb(count: int, seed: int, stream: Path | None, client: Client) -> None:
     """Climb from one random kernel, a mutation at a time."""
     dice = random.Random(seed)
     run = (await call(client, "start_run", task="softmax"))["run"]
@@ -88,6 +97,9 @@ async def climb(count: int, seed: int, client: Client) -> None:
             sent["parent_id"] = best[2]
         reply = await call(client, "compile", **sent)
         score, name = score_of(reply), reply["candidate_id"]
+        if stream is not None:
+            with stream.open("a" if len(tried) > 1 else "w", encoding="utf-8") as file:
+                file.write(line_of(name, sent))
         print(f"{name:4} {changed:32} (ratio, -spills, occupancy, -registers) = {score}; {reply['summary']}")
         best = max(best, (score, genes, name), key=lambda one: one[0])
         genes = mutated(best[1], tried, dice)
@@ -101,5 +113,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stream", type=Path, help="write what was tried, as JSON lines")
     given = parser.parse_args(own)
-    play(partial(climb, given.count, given.seed), serve)
+    play(partial(climb, given.count, given.seed, given.stream), serve)

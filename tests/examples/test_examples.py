@@ -85,8 +85,11 @@ def test_an_example_is_short_enough_to_read_at_once(path: Path) -> None:
 
 
 def test_the_mutator_submits_kernels_and_says_which_was_best(tmp_path: Path) -> None:
-    done = run("mutate_triton.py", "--count", "1", "--seed", "1", data=tmp_path)
+    kept = tmp_path / "kept.jsonl"
+    done = run("mutate_triton.py", "--count", "1", "--seed", "1", "--stream", str(kept), data=tmp_path)
     assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
+    assert (set(line), line["id"]) == ({"id", "source", "note"}, "c1")
     assert "answers were right on the smallest workload, through Triton's interpreter" in done.stdout
     assert "best of run r1 on cpu: c1 {'BLOCK': " in done.stdout
 
@@ -106,6 +109,11 @@ def test_a_mutation_changes_one_parameter_and_repeats_nothing() -> None:
         assert child not in tried
         tried.append(child)
     assert len(tried) == sum(len(values) for values in mutate_triton.SPACE.values()) - len(genes) + 1
+
+
+def test_a_line_of_a_stream_names_the_parent_that_it_came_from() -> None:
+    line = json.loads(mutate_triton.line_of("c2", {"source": "x = 1", "note": "try", "parent_id": "c1", "up_to": "x"}))
+    assert line == {"id": "c2", "parent": "c1", "source": "x = 1", "note": "try"}
 
 
 def test_what_was_timed_beats_what_was_not_and_failures_come_last() -> None:

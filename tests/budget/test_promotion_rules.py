@@ -279,6 +279,19 @@ def test_a_run_that_began_under_version_1_goes_on_under_it(tmp_path: Path) -> No
     assert not [what for what in findings if "decision" in what], findings
 
 
+def test_a_decision_of_a_version_that_is_not_here_is_said_to_be_unplayable_not_forged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = old_book(tmp_path / "book.db")
+    admitted = book.hold(book.climb(Rung.quick), Rung.precise)
+    monkeypatch.setattr("kernelgate.budget.rules.EARLIER", {})
+    said = [found.what for found in audit(book.path).findings if "decision" in found.what]
+    assert said == [
+        f"The decision of event {admitted.hold_seq} cannot be replayed: "
+        "rule halving version 1 is not part of this kernelgate."
+    ]
+
+
 def test_a_run_of_a_version_that_is_not_here_is_told(tmp_path: Path) -> None:
     book = old_book(tmp_path / "book.db")
     candidate = book.climb(Rung.quick)

@@ -23,7 +23,7 @@ def bearings_of(
         purse=ledger.spendable(run.run_id),
         prices_s=expected_s(measuring, prices),
         leasts_s=leasts_s(measuring, prices),
-        leader=leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
+        leader=leader_of(ledger.history(run.run_id), ledger.rule_of(run).decide, run.parameters),
         holder=next(iter(ledger.jobs_that_hold(run.run_id)), None),
         cap=ledger.binding_cap(run.run_id),
     )

@@ -1,57 +1,17 @@
 """The command line. Each command imports what it needs when it runs, so that `serve` starts fast."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment, resolved
+from kernelgate.server.bench_cli import bench
+from kernelgate.server.command_options import data_option as _data
+from kernelgate.server.command_options import settings_from as _settings
+from kernelgate.server.command_options import settings_options as _options
+from kernelgate.server.settings import resolved
 from kernelgate.server.tokens import DEFAULT_URL, MOST_DAYS
-
-_data = click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What most commands take. Each also has an environment variable (KERNELGATE_HOME, …_TASKS, …)."""
-    for option in (
-        _data,
-        click.option(
-            "--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."
-        ),
-        click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
-        click.option("--device", default=None, help="cpu, cuda:0, …; default: the first usable GPU, else the CPU."),
-        click.option(
-            "--config",
-            "policy_file",
-            type=click.Path(path_type=Path),
-            help="TOML file of caps, prices and rules; default: kernelgate.toml in the data folder.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _settings(
-    data: Path | None, task_dirs: tuple[Path, ...] = (), kernelbench: Path | None = None, device: str | None = None,
-    policy_file: Path | None = None,
-) -> Settings:  # fmt: skip
-    given = {
-        "task_dirs": tuple(resolved(folder) for folder in task_dirs) or None,
-        "kernelbench": resolved(kernelbench) if kernelbench else None,
-        "device": device,
-    }
-    try:
-        checked_device(device or "", "--device")
-        found = from_environment(
-            data_dir=resolved(data) if data else None, policy_file=resolved(policy_file) if policy_file else None
-        )
-    except SettingsError as error:
-        from kernelgate.server.trouble import say
-
-        sys.exit(say(str(error)))
-    return found.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -302,3 +262,6 @@ def audit(ledger: Path | None, run_id: str | None, head: str | None, data: Path 
     from kernelgate.server.run_commands import audit_book
 
     sys.exit(audit_book(ledger or _settings(data).ledger, head, as_json=as_json, run_id=run_id))
+
+
+main.add_command(bench)

@@ -276,7 +276,7 @@ class Services:
             if Rung.quick in verdicts:
                 history = ledger.history(door.run.run_id, door.environment.environment_id)
                 wish = Promotion(candidate_id=candidate_id, rung=Rung.precise)
-                promotion = ledger.rules[door.run.rule].decide(history, wish, door.run.parameters)
+                promotion = ledger.rule_of(door.run).decide(history, wish, door.run.parameters)
             return advice.Standing(candidate_id, door.candidate.language, verdicts, promotion)
 
         return await self.ledger.do(looking)

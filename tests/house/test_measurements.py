@@ -11,6 +11,7 @@ from tree import ROOT
 sys.path.insert(0, str(ROOT / "tests/benchmarks"))
 import collect
 import measurement
+from bench_ladder_noise import h200_noise
 
 GOOD = {
     "name": "server_cost",
@@ -97,3 +98,10 @@ def test_the_speed_of_the_interpreter_before_and_after_stands_beside_the_figures
     assert min(before_ms) > 0 < figures["plain_python_loop_ms_median"]
     written = measurement.write_measurement("server_cost", figures, raw, folder=tmp_path)
     assert measurement.read_measurement(written).raw == raw
+
+
+def test_the_noise_of_the_sweep_is_read_from_what_was_measured() -> None:
+    noise = h200_noise()
+    assert len(noise.costs) == len(noise.quick_errors) == 16
+    assert all(cost.check_s < cost.precise_s and cost.quick_s < cost.precise_s for cost in noise.costs)
+    assert max(noise.quick_errors) > 0.2

@@ -32,10 +32,10 @@ from kernelgate.server.bench.serving import server_on, warm_up
 from kernelgate.server.bench.tables import closing, stream_table, totals_table
 from kernelgate.server.preflight import require
 from kernelgate.server.reading_commands import write
-from kernelgate.server.services import open_catalogue
 from kernelgate.server.settings import Settings, from_environment
 from kernelgate.server.task_commands import named
 from kernelgate.server.trouble import Trouble, guarded, leaves
+from kernelgate.tasks.catalogue import Catalogue
 from kernelgate.tasks.model import Task
 
 INTERRUPTED: Final = 130
@@ -105,7 +105,7 @@ class _Bench:
         # Tasks that were added with `kernelgate tasks add` lie in the usual data folder, not in that of this command.
         usual = from_environment().own_tasks
         self._task_dirs = (*settings.task_dirs, *((usual,) if usual.is_dir() else ()))
-        catalogue = open_catalogue(settings.model_copy(update={"task_dirs": self._task_dirs}))
+        catalogue = Catalogue(self._task_dirs, settings.kernelbench)
         self._tasks = [named(catalogue, stream.task) for stream in self._streams]
         self._require_places()
         self._done: list[StreamReport] = []

@@ -8,7 +8,7 @@ comes twice is the same candidate to the server, and its second time is free, as
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mcp import Client
 from pydantic import Field
@@ -134,7 +134,7 @@ class Player:
             return Asked(
                 id=line.id, rung=step.rung, again=step.again, refused=no["kind"], said=why, wall_s=took_s
             )  # fmt: skip
-        report = reply.get("report") or {}
+        report: dict[str, Any] = reply.get("report") or {}
         outcome = Outcome(
             rung=step.rung, verdict=Verdict(reply["verdict"]), ratio=report.get("ratio"), low=report.get("low"),
             high=report.get("high"), device_s=reply["cost"]["charged_s"], wall_s=took_s,

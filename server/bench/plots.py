@@ -1,8 +1,9 @@
 """The best so far against device seconds, one SVG a stream. Drawn by matplotlib, an extra of its own."""
 
+import importlib
 import importlib.util
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kernelgate.budget.ladder.model import Played
 from kernelgate.server.bench.live import FLAT
@@ -41,12 +42,11 @@ def draw(report: LadderReport, folder: Path) -> list[Path]:
 
 
 def _draw(report: StreamReport, path: Path) -> Path:
-    # Without pyplot: no state of the process, no window, whatever the user's settings are.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": SALT, "svg.fonttype": "none"}):
-        figure = Figure(figsize=INCHES, layout="constrained")
+    # Without pyplot: no state of the process, no window. By name: it is an extra, and half of its types are unknown.
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    with matplotlib.rc_context({"svg.hashsalt": SALT, "svg.fonttype": "none"}):
+        figure = figures.Figure(figsize=INCHES, layout="constrained")
         axes = figure.add_subplot()
         for played in report.played:
             steps = _steps(played)

@@ -1,57 +1,17 @@
 """The command line. Each command imports what it needs when it runs, so that `serve` starts fast."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment, resolved
+from kernelgate.server.bench_cli import bench
+from kernelgate.server.command_options import data_option as _data
+from kernelgate.server.command_options import settings_from as _settings
+from kernelgate.server.command_options import settings_options as _options
+from kernelgate.server.settings import resolved
 from kernelgate.server.tokens import DEFAULT_URL, MOST_DAYS
-
-_data = click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What most commands take. Each also has an environment variable (KERNELGATE_HOME, …_TASKS, …)."""
-    for option in (
-        _data,
-        click.option(
-            "--tasks", "task_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder of your own tasks."
-        ),
-        click.option("--kernelbench", type=click.Path(path_type=Path), help="A KernelBench checkout."),
-        click.option("--device", default=None, help="cpu, cuda:0, …; default: the first usable GPU, else the CPU."),
-        click.option(
-            "--config",
-            "policy_file",
-            type=click.Path(path_type=Path),
-            help="TOML file of caps, prices and rules; default: kernelgate.toml in the data folder.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _settings(
-    data: Path | None, task_dirs: tuple[Path, ...] = (), kernelbench: Path | None = None, device: str | None = None,
-    policy_file: Path | None = None,
-) -> Settings:  # fmt: skip
-    given = {
-        "task_dirs": tuple(resolved(folder) for folder in task_dirs) or None,
-        "kernelbench": resolved(kernelbench) if kernelbench else None,
-        "device": device,
-    }
-    try:
-        checked_device(device or "", "--device")
-        found = from_environment(
-            data_dir=resolved(data) if data else None, policy_file=resolved(policy_file) if policy_file else None
-        )
-    except SettingsError as error:
-        from kernelgate.server.trouble import say
-
-        sys.exit(say(str(error)))
-    return found.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -297,52 +257,4 @@ def audit(ledger: Path | None, run_id: str | None, head: str | None, data: Path 
     sys.exit(audit_book(ledger or _settings(data).ledger, head, as_json=as_json, run_id=run_id))
 
 
-@main.group()
-def bench() -> None:
-    """Compare promotion rules on streams of candidates: what the ladder saves, and what it costs."""
-
-
-@bench.command("ladder")
-@click.argument("streams", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rules", multiple=True, default=("halving,threshold,flat",), show_default=True, help="What stands beside flat."
-)
-@click.option(
-    "--live", multiple=True, default=("halving",), show_default=True, help="Rules that run, not replayed only."
-)
-@click.option("--task", default=None, help="Task of the candidates; default: the name of each file.")
-@click.option("--budget-device-s", type=click.FloatRange(min=0, min_open=True), help="Of each pass; default: enough.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws which pass of a stream runs first.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="JSON file of the report.")
-@click.option("--plots", type=click.Path(path_type=Path), help="Folder of plots (needs kernelgate[plots]).")
-@_options
-def bench_ladder(
-    streams: tuple[Path, ...], rules: tuple[str, ...], live: tuple[str, ...], task: str | None,
-    budget_device_s: float | None, seed: int, output: Path | None, plots: Path | None, **options: Any,
-) -> None:  # fmt: skip
-    """Play each of STREAMS (JSON lines: id, parent, source, note) through a server, without a gate and with one.
-
-    `flat` is the truth; each rule of --live runs beside it on the same data folder, in random order, and --rules are
-    replayed on the truth. With --data the ledgers are kept as evidence, one folder a stream. The exit status is 0; 1
-    where the report is partial (a budget that ended, a server that was lost); 2 where it cannot begin; 130 after
-    Ctrl-C.
-    """
-    from kernelgate.server.bench.command import Wish, parted, run_ladder
-
-    data = options["data"]
-    wish = Wish(
-        paths=streams, rules=parted(rules), live=parted(live), task=task, budget_device_s=budget_device_s, seed=seed,
-        output=resolved(output) if output else None, plots=resolved(plots) if plots else None,
-        data=resolved(data) if data else None,
-    )  # fmt: skip
-    sys.exit(run_ladder(_settings(**options), wish))
-
-
-@bench.command("plot")
-@click.argument("report", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder of the plots.")
-def bench_plot(report: Path, output: Path) -> None:
-    """Draw the plots of a REPORT that `bench ladder` wrote: best so far against device seconds, one SVG a stream."""
-    from kernelgate.server.bench.command import draw
-
-    sys.exit(draw(report, output))
+main.add_command(bench)

@@ -47,6 +47,8 @@ class Tried(Frozen):
     id: str
     """As in the stream, or the candidate's id in the ledger that it was read from."""
     outcomes: Annotated[tuple[Outcome, ...], BeforeValidator(as_tuple)]
+    parent: str | None = None
+    """Id of another one of the truth, which comes before it in every order."""
 
 
 class Truth(Frozen):

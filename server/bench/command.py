@@ -29,7 +29,7 @@ from kernelgate.server.bench.report import (
     stream_report,
 )  # fmt: skip
 from kernelgate.server.bench.serving import server_on, warm_up
-from kernelgate.server.bench.tables import closing, stream_table, totals_table
+from kernelgate.server.bench.tables import all_streams_table, closing, stream_table
 from kernelgate.server.preflight import require
 from kernelgate.server.reading_commands import write
 from kernelgate.server.settings import Settings, from_environment
@@ -200,7 +200,7 @@ class _Bench:
 
     def _close(self, report: LadderReport) -> None:
         if len(report.streams) > 1 and report.totals:
-            self._console.print(totals_table(report))
+            self._console.print(all_streams_table(report))
         for sentence in closing(report):
             self._console.print(escape(sentence))
         if self._wish.plots is not None and not plots.why_not():

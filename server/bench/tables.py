@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from kernelgate.budget.ladder.compare import Compared, Interval
+from kernelgate.budget.ladder.compare import Compared
 from kernelgate.budget.model import LADDER
 from kernelgate.server.bench.live import FLAT
 from kernelgate.server.bench.report import LadderReport, StreamReport, named
+from kernelgate.server.bench_tables import totals_table
 from kernelgate.server.tables import Listing
 
 RUNGS: Final = tuple(str(rung) for rung in LADDER)
@@ -22,12 +23,6 @@ def _percent(value: float | None) -> str:
 
 def _times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}x"
-
-
-def _between(interval: Interval | None, form: str = "{:.2f}x") -> str:
-    if interval is None:
-        return ""
-    return f"{form.format(interval.value)} [{form.format(interval.low)}, {form.format(interval.high)}]"
 
 
 def stream_table(report: StreamReport) -> Listing:
@@ -51,21 +46,9 @@ def stream_table(report: StreamReport) -> Listing:
     return Listing(title, columns, tuple(map(line, report.compared)))
 
 
-def totals_table(report: LadderReport) -> Listing:
-    """All streams, a line a rule; intervals are of the bootstrap over streams, 95 %."""
-    columns = ("rule", "streams", "device s", "saving", "wall saving", "mean regret", "most", "false drops", "over 1 %",
-               "false promotions", "state")  # fmt: skip
-    rows = tuple(
-        (
-            _rule(each.total.rule, live=each.live), str(each.total.streams), f"{each.total.device_s:.2f}",
-            _between(each.total.gpu_s_ratio_flat), _between(each.total.wall_s_ratio_flat),
-            _between(each.total.regret_pct_mean, "{:.2f} %"), _percent(each.total.regret_pct_max),
-            str(each.total.false_drops), str(each.total.false_drops_1pct), str(each.total.false_promotions),
-            f"{each.total.partial} partial" if each.total.partial else "",
-        )
-        for each in report.totals
-    )  # fmt: skip
-    return Listing("All streams (saving: flat / rule, with 95 % intervals over streams)", columns, rows)
+def all_streams_table(report: LadderReport) -> Listing:
+    """All streams, a line a rule, live and replayed ones apart."""
+    return totals_table(("live" if each.live else "replayed", each.total) for each in report.totals)
 
 
 def closing(report: LadderReport) -> Iterable[str]:

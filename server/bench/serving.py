@@ -13,12 +13,14 @@ from mcp import Client, StdioServerParameters
 from kernelgate.budget.ladder.model import Stream
 from kernelgate.budget.model import Budget
 from kernelgate.server.asking import answer_of
-from kernelgate.server.bench.live import FLAT, WAIT_S, marked
+from kernelgate.server.bench.live import WAIT_S, marked
 from kernelgate.server.bench.report import WarmUp
 from kernelgate.server.policy import FILE_NAME, MOST_S, Policy
 from kernelgate.server.settings import Settings
 from kernelgate.tasks.model import Task
 
+WARM_UP_RULE: Final = "halving"
+"""It lets the first candidate in; and a run under flat would be replayed as a truth by `bench replay`."""
 CALLS_EACH: Final = 2
 """Of each rung and candidate: precise is asked for once more at the end, and a fault may cost another."""
 
@@ -60,7 +62,7 @@ def server_on(settings: Settings, folder: Path, task_dirs: Sequence[Path], strea
 async def warm_up(client: Client, task: Task) -> WarmUp:
     """The reference climbs as a candidate of a run of its own, as far as it comes; raises `Trouble`."""
     begun_s = time.perf_counter()
-    run = (await answer_of(client, "start_run", {"task": task.name, "rule": FLAT}))["run"]
+    run = (await answer_of(client, "start_run", {"task": task.name, "rule": WARM_UP_RULE}))["run"]
     source = marked(re.sub(r"\bModel\b", "ModelNew", task.source), "warm-up")
     arguments = {"run_id": run["run_id"], "source": source, "up_to": "precise_time", "wait_s": WAIT_S}
     reply = await answer_of(client, "compile", arguments)

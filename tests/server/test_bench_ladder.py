@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from bench_streams import SOURCES, stream, tasks
 
+from kernelgate.budget.ladder.recorded import recorded_truths
 from kernelgate.budget.ledger import Ledger
 from kernelgate.server.bench.report import LadderReport, read_report
+from kernelgate.server.run_commands import audit_book
 
 LIMIT_S = 300
 STARTS_WITHIN_S = 60
@@ -74,6 +76,9 @@ def test_the_ledger_that_was_kept_is_the_evidence(report: LadderReport, done: tu
             paid_s = ledger.query("SELECT sum(cpu_s) AS s FROM results WHERE run_id = ?", each.run_id)[0]["s"]
             told_s = sum(asked.outcome.device_s for asked in each.asked if asked.outcome is not None)
             assert told_s == pytest.approx(paid_s)
+        recorded = recorded_truths(ledger)
+    assert [len(truth.tried) for truth in recorded.truths] == [len(SOURCES) - 1], "the flat pass alone, twins as one"
+    assert audit_book(done[0] / "kept" / one.ledger, None, as_json=True, run_id=None) == 0
 
 
 def test_live_and_replayed_rules_are_told_apart_and_both_compared(report: LadderReport, done: tuple[Path, str]) -> None:

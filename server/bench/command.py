@@ -204,8 +204,8 @@ class _Bench:
         for sentence in closing(report):
             self._console.print(escape(sentence))
         if self._wish.plots is not None and not plots.why_not():
-            plots.draw(report, self._wish.plots)
-            self._console.print(f"plots:  {self._wish.plots}", markup=False)
+            drawn = plots.draw(report, self._wish.plots)
+            self._console.print(f"plots:  {self._wish.plots} ({len(drawn)})", markup=False)
         if self._wish.output is not None:
             self._console.print(f"report: {self._wish.output}", markup=False)
         kept = str(self._wish.data) if self._wish.data is not None else NOT_KEPT

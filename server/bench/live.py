@@ -44,6 +44,8 @@ class Asked(Frozen):
     said: str = ""
     """Why it was refused, or the fault."""
     wall_s: float = 0.0
+    queue_s: float = 0.0
+    """Of them waited for the device, which somebody else had."""
     replayed: bool = False
     """Answered from the book: the same source came before in this pass."""
 
@@ -140,8 +142,9 @@ class Player:
             high=report.get("high"), device_s=reply["cost"]["charged_s"], wall_s=took_s,
         )  # fmt: skip
         return Asked(
-            id=line.id, rung=step.rung, again=step.again, outcome=outcome, wall_s=took_s, replayed=reply["replayed"]
-        )
+            id=line.id, rung=step.rung, again=step.again, outcome=outcome, wall_s=took_s,
+            queue_s=reply["cost"].get("queue_s", 0.0), replayed=reply["replayed"],
+        )  # fmt: skip
 
     def _over(self) -> str:
         """Why nothing more can be asked; empty where it can."""

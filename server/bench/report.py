@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from kernelgate.budget.ladder.compare import Compared, Total, compare, total
 from kernelgate.budget.ladder.model import Played, Stream, Truth
 from kernelgate.budget.ladder.play import play
+from kernelgate.budget.model import Rung
 from kernelgate.budget.rules import find_rules
 from kernelgate.server.bench.live import FLAT, Pass
 from kernelgate.server.bench.record import played_of, truth_of
@@ -19,6 +20,8 @@ from kernelgate.tasks.model import Frozen
 
 TARGET_REGRET_PCT: Final = 0.5
 """A best that is slower than the truth's by more than this is told as a loss."""
+TOLD_WAIT: Final = 0.05
+"""A larger share of the wall clock that went by waiting for the device is told: wall times are not the rule's then."""
 MARKED: Final = (
     "Behind each source stands a line `# <rule>`, so that no pass is answered from the book of another. Within a pass "
     "a source that comes twice is answered from the book, free. Before the passes the reference climbed once as a "
@@ -120,12 +123,17 @@ def stream_report(
             *why, *(f"{each.rule}: {each.ended}" for each in passes if each.ended),
             *(f"{rule}: it was not begun" for rule in missing),
         ),
-        notes=tuple(_notes(passes)),
+        notes=tuple(_notes(passes, truth)),
     )  # fmt: skip
 
 
-def _notes(passes: Iterable[Pass]) -> Iterable[str]:
+def _notes(passes: Iterable[Pass], truth: Truth | None) -> Iterable[str]:
+    if truth is not None and not any(each.rung is Rung.precise for tried in truth.tried for each in tried.outcomes):
+        yield "no candidate came to a precise timing in the flat pass: there was nothing to find"
     for each in passes:
+        waited_s, wall_s = sum(one.queue_s for one in each.asked), sum(one.wall_s for one in each.asked)
+        if waited_s > TOLD_WAIT * wall_s:
+            yield f"{each.rule}: {waited_s:.1f} of {wall_s:.1f} s went by waiting for the device, which others used"
         for asked in each.asked:
             if asked.outcome is None and asked.refused is None:
                 yield f"{each.rule}: {asked.id} met a fault at {asked.rung}: {asked.said}"

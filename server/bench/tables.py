@@ -55,7 +55,8 @@ def closing(report: LadderReport) -> Iterable[str]:
     """Where the rules lost, or that none did."""
     if not report.losses:
         judged = any(each.total.rule != FLAT for each in report.totals)
-        yield "No rule spent more than flat or found less." if judged else "Nothing could be compared with flat."
+        far = ", as far as it was played" if report.partial else ""
+        yield f"No rule spent more than flat or found less{far}." if judged else "Nothing could be compared with flat."
         return
     yield "Where the ladder lost:"
     yield from (f"- {sentence}." for sentence in report.losses)

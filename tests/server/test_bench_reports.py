@@ -121,6 +121,16 @@ def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
     )  # fmt: skip
 
 
+def test_a_stream_without_a_right_candidate_and_time_lost_to_others_are_noted() -> None:
+    asked = tuple(
+        each.model_copy(update={"queue_s": 3.0, "wall_s": 4.0}) for each in FLAT_PASS.asked if each.rung == "compile"
+    )
+    assert reported(FLAT_PASS.model_copy(update={"asked": asked})).notes == (
+        "no candidate came to a precise timing in the flat pass: there was nothing to find",
+        "flat: 9.0 of 12.0 s went by waiting for the device, which others used",
+    )  # fmt: skip
+
+
 def test_a_report_is_read_back_as_it_was_written_and_drawn(tmp_path: Path) -> None:
     report = whole(reported(FLAT_PASS, halved("b", "c")))
     (tmp_path / "report.json").write_text(report.model_dump_json(indent=1))

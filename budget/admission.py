@@ -10,6 +10,7 @@ from kernelgate.budget.model import ALL_ACCOUNTS, PASSING, RUNG_BELOW, Decision,
 from kernelgate.budget.outcomes import AdmitRequest, Admitted, Refused
 from kernelgate.budget.purse import purse_text, shortage, trimmed
 from kernelgate.budget.reads import unknown_run
+from kernelgate.budget.rules import rule_of
 from kernelgate.budget.runs import Runs
 from kernelgate.tasks.model import canonical_json
 
@@ -18,7 +19,7 @@ GUARDED: Final = frozenset({Rung.precise})
 
 
 _DOOR: Final = f"""
-SELECT r.account_id, r.rule, r.parameters_json,
+SELECT r.account_id, r.rule, r.rule_version, r.parameters_json,
   (SELECT purse_json FROM events e WHERE e.run_id = r.run_id ORDER BY seq DESC LIMIT 1),
   (SELECT reason FROM events e WHERE e.run_id = r.run_id AND e.kind = 'close'),
   EXISTS (SELECT 1 FROM candidates c WHERE c.candidate_id = ? AND c.run_id = r.run_id),
@@ -36,6 +37,7 @@ class _Door:
     """What stands in the book about a call that asks to be admitted."""
 
     rule: str
+    rule_version: int
     parameters_json: str
     purse: Purse
     closed: str | None
@@ -57,6 +59,7 @@ class Admission(Runs):
 
         Raises:
             UnknownId: no such run or candidate on this account.
+            RuleNotHere: the run began under a version of its rule that only another kernelgate has; nothing is held.
             LedgerError: the book is busy or cannot be written; nothing is held.
         """
         with self.transaction(durable=False) as connection:
@@ -125,11 +128,12 @@ class Admission(Runs):
         row = self._tuple(_DOOR, request.candidate_id, request.account, request.run_id)
         if row is None or row[0] != request.account:
             raise unknown_run(request.run_id)
-        _, rule, parameters_json, purse, closed, is_known, cap_s = row
+        _, rule, rule_version, parameters_json, purse, closed, is_known, cap_s = row
         if not is_known:
             self.candidate(request.candidate_id, run_id=request.run_id)
         return _Door(
             rule=rule,
+            rule_version=rule_version,
             parameters_json=parameters_json,
             purse=Purse.model_validate_json(purse),
             closed=closed,
@@ -179,7 +183,8 @@ class Admission(Runs):
             candidate_id=request.candidate_id, rung=request.rung, override_reason=request.override_reason
         )
         history = self.history(request.run_id, request.environment_id)
-        return self.rules[door.rule].decide(history, promotion, json.loads(door.parameters_json))
+        rule = rule_of(door.rule, door.rule_version, self.rules)
+        return rule.decide(history, promotion, json.loads(door.parameters_json))
 
     def _hold_amount(
         self, connection: sqlite3.Connection, request: AdmitRequest, door: _Door, decision: Decision | None

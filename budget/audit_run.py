@@ -26,7 +26,7 @@ from kernelgate.budget.model import (
     Verdict,
 )
 from kernelgate.budget.purse import granted_text, joined_purse, open_text, spent_text
-from kernelgate.budget.rules import Rules, replay
+from kernelgate.budget.rules import Rules, replay, rule_of
 
 _TOLERANCE_S: Final = 1e-6
 """Sums of nanosecond-rounded seconds may differ by so much over a run."""
@@ -290,7 +290,8 @@ class RunAudit:
         decision = Decision.model_validate_json(text)
         if decision.admit != (event.kind != "refuse") or decision.overridden != (event.kind == "override"):
             wrong.append(f"The decision of event {seq} does not say what was done.")
-        if decision.rule != self._run["rule"] or decision.parameters != self._parameters:
+        given = (decision.rule, decision.rule_version, decision.parameters)
+        if given != (self._run["rule"], self._run["rule_version"], self._parameters):
             wrong.append(f"The decision of event {seq} is of another rule or other parameters than the run's.")
             return
         try:
@@ -310,7 +311,7 @@ class RunAudit:
         history = trail.fold.history(trail.overlap_seqs, self._purse_now(), event.seq - 1)
         reason = "asked" if decision.saw.get("override_asked") else None
         promotion = Promotion(candidate_id=event.candidate_id, rung=Rung(event.rung), override_reason=reason)
-        rule = self._rules[decision.rule]
+        rule = rule_of(decision.rule, decision.rule_version, self._rules)
         saw: dict[str, Any] = rule.observe(history, promotion, decision.parameters).model_dump(mode="json")
         return saw
 

@@ -108,3 +108,7 @@ def translate(error: sqlite3.Error, path: Path) -> LedgerError:
 def one_line(text: str) -> str:
     """A text that an agent, a client or a forger may have written: on one line, without what would steer a terminal."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+class RuleNotHere(LedgerError, LookupError):
+    """A run or a decision goes by a rule, or by a version of it, that this kernelgate does not have."""

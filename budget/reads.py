@@ -11,9 +11,10 @@ from kernelgate.budget.errors import LedgerError, UnknownId
 from kernelgate.budget.history import Timing, fold_history
 from kernelgate.budget.model import PASSING, History, Purse, Rung, Scored, Verdict
 from kernelgate.budget.outcomes import LearnedPrice, Prices
-from kernelgate.budget.promotion import incumbent_of
+from kernelgate.budget.promotion import Rule, incumbent_of
 from kernelgate.budget.records import CandidateRecord, ResultRecord, RunRecord, TaskRecord
 from kernelgate.budget.rows import SampleRows, result_of, samples_of
+from kernelgate.budget.rules import rule_of
 
 PRICE_PERCENTILE: Final = 0.9
 PRICE_HEADROOM: Final = 1.5
@@ -148,6 +149,10 @@ class Reads(Session):
         ]
         overlaps = [int(row["seq"]) for row in self.query(_OVERLAPS, run_id, environment_id)]
         return fold_history(timings, overlaps, self.purse(run_id), self.head().seq)
+
+    def rule_of(self, run: RunRecord) -> Rule[Any]:
+        """The rule of a run in the version that it began with; raises RuleNotHere."""
+        return rule_of(run.rule, run.rule_version, self.rules)
 
     def incumbent(self, run_id: str, environment_id: str | None = None) -> Scored | None:
         """The best precisely measured correct candidate of a run in one environment."""

@@ -269,7 +269,7 @@ class Services:
             if Rung.quick in verdicts:
                 history = ledger.history(door.run.run_id, door.environment.environment_id)
                 wish = Promotion(candidate_id=candidate_id, rung=Rung.precise)
-                promotion = ledger.rules[door.run.rule].decide(history, wish, door.run.parameters)
+                promotion = ledger.rule_of(door.run).decide(history, wish, door.run.parameters)
             return advice.Standing(candidate_id, door.candidate.language, verdicts, promotion)
 
         return await self.ledger.do(looking)
@@ -283,7 +283,7 @@ class Services:
                 ledger.spendable(run.run_id),
                 expected_s(self.measuring, prices),
                 leasts_s(self.measuring, prices),
-                advice.leader_of(ledger.history(run.run_id), ledger.rules[run.rule].decide, run.parameters),
+                advice.leader_of(ledger.history(run.run_id), ledger.rule_of(run).decide, run.parameters),
                 next(iter(ledger.jobs_that_hold(run.run_id)), None),
             )
 

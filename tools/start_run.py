@@ -22,7 +22,7 @@ class StartRunArgs(Frozen):
     task: str
     """Name from list_tasks."""
     rule: Literal["", "halving", "threshold", "flat"] = ""
-    """Who may enter precise_time: `halving` (unless the server has another default) the best third at quick_time,
+    """Who may enter precise_time: `halving` (unless the server has another default) the best quarter at quick_time,
     `threshold` whoever may reach 1x, `flat` all."""
     device_s: float | None = Field(default=None, gt=0, le=MOST)
     """Device seconds to grant, up to the server's cap (the default)."""

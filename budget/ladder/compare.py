@@ -15,6 +15,7 @@ from kernelgate.tasks.model import Frozen
 
 CLOSE: Final = 1.01
 """Within 1 % of the best: what peers call noise, and twice the noise floor of `precise`."""
+ROUNDING_PCT: Final = 1e-9
 RESAMPLES: Final = 2_000
 """Percentiles of 2.5 and 97.5 then rest on 50 resamples each."""
 SEED: Final = 20_260_901
@@ -92,7 +93,7 @@ class Total(Frozen):
     """A play."""
     false_promotions: int
     close_share: float | None
-    """Of the plays with something to find, those that came within 1 % of the best."""
+    """Of the plays with something to regret, those that regret at most 1 %."""
 
 
 def compare(truth: Truth, played: Played) -> Compared:
@@ -156,7 +157,7 @@ def total(compared: Iterable[Compared], resamples: int = RESAMPLES, seed: int = 
         by_stream[row.stream].append(row)
     groups = list(by_stream.values())
     regrets = [row.regret_pct for row in rows if row.regret_pct is not None]
-    close = [row.close_device_s is not None for row in rows if row.flat_best is not None]
+    close = [regret <= (CLOSE - 1.0) * 100 + ROUNDING_PCT for regret in regrets]
     drops = _interval(groups, lambda row: (len(row.false_drops), 1.0), resamples, seed)
     assert drops is not None  # each play counts as one
     return Total(

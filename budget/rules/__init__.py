@@ -5,6 +5,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from kernelgate.budget.earlier_rules import EARLIER
+from kernelgate.budget.errors import RuleNotHere
 from kernelgate.budget.model import Decision
 from kernelgate.budget.promotion import Rule
 
@@ -26,15 +28,27 @@ def find_rules() -> Rules:
     return found
 
 
+def rule_of(name: str, version: int, rules: Rules) -> Rule[Any]:
+    """A rule as it was when a run began: a run keeps its version, and an auditor asks that one again.
+
+    Raises:
+        RuleNotHere: the rule is unknown here, or this version of it.
+    """
+    rule = rules.get(name)
+    if rule is not None and rule.version == version:
+        return rule
+    if (name, version) in EARLIER:
+        return EARLIER[name, version]
+    raise RuleNotHere(f"rule {name} version {version} is not part of this kernelgate")
+
+
 def replay(decision: Decision, rules: Rules) -> Decision:
     """Decide again from what the decision says it saw; an honest decision comes out equal.
 
     Raises:
-        LookupError: the rule is unknown here, or has another version now.
+        RuleNotHere: the rule is unknown here, or this version of it.
     """
-    rule = rules.get(decision.rule)
-    if rule is None or rule.version != decision.rule_version:
-        raise LookupError(f"rule {decision.rule} version {decision.rule_version} is not part of this kernelgate")
+    rule = rule_of(decision.rule, decision.rule_version, rules)
     seen = rule.seen.model_validate(decision.saw, strict=False)
     again: Decision = rule.decide_from(seen, decision.parameters)
     return again

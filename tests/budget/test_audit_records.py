@@ -50,7 +50,7 @@ def of_run(column: str, value: str) -> tuple[str, str]:
 
 
 FORGED_ROWS: list[tuple[str, str]] = [
-    ("UPDATE runs SET rule = 'flat', parameters_json = '{}'", "row of runs that event 1 stands for"),
+    ("UPDATE runs SET rule = 'flat', rule_version = 1, parameters_json = '{}'", "row of runs that event 1 stands for"),
     of_run("rule_version", "7"),
     of_run("account_id", "'alice'"),
     of_run("task_name", "'another'"),
@@ -188,7 +188,10 @@ def test_an_unlawful_rule_does_not_let_a_promotion_pass_unseen(tmp_path: Path) -
     book = Scenario(tmp_path / "book.db", rule="halving")
     book.climb(Rung.quick, ratio=1.5)
     slow = book.climb(Rung.quick, ratio=0.5, spread=0.05)
-    assert said(forge(book, "UPDATE runs SET rule = 'flat', parameters_json = '{}'"), "row of runs that event 1")
+    assert said(
+        forge(book, "UPDATE runs SET rule = 'flat', rule_version = 1, parameters_json = '{}'"),
+        "row of runs that event 1",
+    )
     book.hold(slow, Rung.precise)
     assert said(audit(book.path), "row of runs that event 1")
 

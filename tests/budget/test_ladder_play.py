@@ -45,7 +45,7 @@ def test_the_real_rule_is_asked_in_the_order_of_arrival() -> None:
 
 def test_who_was_refused_is_asked_about_once_more_when_the_stream_is_over_best_first() -> None:
     of = truth(timed("a", 3.0), timed("b", 2.0), timed("c", 2.5), *(timed(f"z{n}", 1.0) for n in range(6)))
-    played = halved(of)
+    played = halved(of, eta=3)
     assert played.admitted == ("a", "c", "b")
     assert "b" not in played.refused
     assert "c" not in played.refused

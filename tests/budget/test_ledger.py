@@ -59,7 +59,7 @@ def test_two_accounts_may_use_the_same_idempotency_key(book: Scenario) -> None:
 def test_an_unknown_rule_or_parameter_is_named(book: Scenario) -> None:
     with pytest.raises(UnknownRule, match="flat, halving, threshold"):
         book.ledger.start_run(TASK, run_request(rule="lottery"))
-    with pytest.raises(UnknownRule, match="eta, overlap_limit"):
+    with pytest.raises(UnknownRule, match="eta, overlap_limit, wide_eta"):
         book.ledger.start_run(TASK, run_request(rule="halving", parameters={"etta": 3.0}))
 
 

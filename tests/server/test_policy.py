@@ -52,8 +52,11 @@ MISTAKES: list[tuple[str, str]] = [
     ("[prices.get_budget]\nfirst_hold_s = 1", "there is no price of 'get_budget'; prices are set for: check_correctn"),
     ("rule = 'best'", "there is no rule 'best'; the rules are: flat, halving, threshold"),
     ("[rules.best]\neta = 3.0", "there is no rule 'best'"),
-    ("[rules.halving]\nbeta = 3.0", "rule halving has no parameter 'beta'; its parameters are: eta, overlap_limit"),
-    ("[rules.halving]\neta = 1.0", "parameter eta of rule halving must be from 2 to 100, got 1"),
+    (
+        "[rules.halving]\nbeta = 3.0",
+        "rule halving has no parameter 'beta'; its parameters are: bootstrap, disorder_bound, disorder_pairs, eta,",
+    ),
+    ("[rules.halving]\neta = 0.5", "parameter eta of rule halving must be from 1 to 100, got 0.5"),
     ("[caps", "is no TOML"),
 ]  # fmt: skip
 

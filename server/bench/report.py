@@ -140,7 +140,8 @@ def _notes(passes: Iterable[Pass], truth: Truth | None) -> Iterable[str]:
         beyond = [asked.id for asked in each.asked if asked.refused not in (None, "rule", "purse", "deadline")]
         if beyond:
             first = next(asked for asked in each.asked if asked.id == beyond[0] and asked.refused is not None)
-            yield f"{each.rule}: {len(beyond)} candidates could not go on, {first.id} at {first.rung}: {first.said}"
+            many = "one candidate" if len(beyond) == 1 else f"{len(beyond)} candidates"
+            yield f"{each.rule}: {many} could not go on, {first.id} at {first.rung}: {first.said}"
 
 
 def ladder_report(

@@ -117,7 +117,7 @@ def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
     notes = reported(FLAT_PASS.model_copy(update={"asked": tuple(asked)})).notes
     assert notes == (
         "flat: a met a fault at compile: The device did not answer.",
-        "flat: 1 candidates could not go on, b at compile: No GPU.",
+        "flat: one candidate could not go on, b at compile: No GPU.",
     )  # fmt: skip
 
 

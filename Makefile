@@ -38,7 +38,7 @@ help:
 	@echo 'make test       install, then format, lint, types, contracts, tests, wheel'
 	@echo 'make test-long  the tests that take minutes'
 	@echo 'make test-gpu   the tests that need a CUDA device'
-	@echo 'make measure-gpu OUT=DIR   those, and all that is measured on a CUDA device (about half an hour)'
+	@echo 'make measure-gpu OUT=DIR   those, and all that is measured on a CUDA device (about an hour)'
 	@echo 'make clients    real MCP clients from npm and the conformance suite, without an account (needs an npm registry)'
 	@echo 'make format     rewrite the code in the house style'
 	@echo 'make snapshots  rewrite tests/snapshots from the tools; review the diff'

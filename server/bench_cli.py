@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from kernelgate.server.command_options import data_option, settings_from
+from kernelgate.server.command_options import data_option, settings_from, settings_options
+from kernelgate.server.settings import resolved
 
 
 @click.group()
@@ -35,3 +37,49 @@ def bench_replay(
 
     book = ledger or settings_from(data).ledger
     sys.exit(replay_book(book, run_id, rules, changes, orders=orders, simulated=simulate, as_json=as_json))
+
+
+@bench.command("ladder")
+@click.argument("streams", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--rules", multiple=True, default=("halving,threshold,flat",), show_default=True, help="What stands beside flat."
+)
+@click.option(
+    "--live", multiple=True, default=("halving",), show_default=True, help="Rules that run, not replayed only."
+)
+@click.option("--task", default=None, help="Task of the candidates; default: the name of each file.")
+@click.option("--budget-device-s", type=click.FloatRange(min=0, min_open=True), help="Of each pass; default: enough.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws which pass of a stream runs first.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="JSON file of the report.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Folder of plots (needs kernelgate[plots]).")
+@settings_options
+def bench_ladder(
+    streams: tuple[Path, ...], rules: tuple[str, ...], live: tuple[str, ...], task: str | None,
+    budget_device_s: float | None, seed: int, output: Path | None, plots: Path | None, **options: Any,
+) -> None:  # fmt: skip
+    """Play each of STREAMS (JSON lines: id, parent, source, note) through a server, without a gate and with one.
+
+    `flat` is the truth; each rule of --live runs beside it on the same data folder, in random order, and --rules are
+    replayed on the truth. With --data the ledgers are kept as evidence, one folder a stream. The exit status is 0; 1
+    where the report is partial (a budget that ended, a server that was lost); 2 where it cannot begin; 130 after
+    Ctrl-C.
+    """
+    from kernelgate.server.bench.command import Wish, parted, run_ladder
+
+    data = options["data"]
+    wish = Wish(
+        paths=streams, rules=parted(rules), live=parted(live), task=task, budget_device_s=budget_device_s, seed=seed,
+        output=resolved(output) if output else None, plots=resolved(plots) if plots else None,
+        data=resolved(data) if data else None,
+    )  # fmt: skip
+    sys.exit(run_ladder(settings_from(**options), wish))
+
+
+@bench.command("plot")
+@click.argument("report", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder of the plots.")
+def bench_plot(report: Path, output: Path) -> None:
+    """Draw the plots of a REPORT that `bench ladder` wrote: best so far against device seconds, one SVG a stream."""
+    from kernelgate.server.bench.command import draw
+
+    sys.exit(draw(report, output))

@@ -48,7 +48,7 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
         if why := why_on_cpu(settings.device):
             console.print(f"[yellow]note[/]     {escape(why)}")
         for name in names:
-            task = _named(services.catalogue, name)
+            task = named(services.catalogue, name)
             with console.status(f"checking {name} on {device.kind}"):
                 fitness = await qualify(services, task, device, services.environment(device, task))
             if fitness.fit:
@@ -67,7 +67,7 @@ async def _check(settings: Settings, names: tuple[str, ...]) -> int:
     return status
 
 
-def _named(catalogue: Catalogue, name: str) -> Task:
+def named(catalogue: Catalogue, name: str) -> Task:
     """A task by its name; raises `Trouble`, in the words of the command line."""
     try:
         return catalogue.task(name)

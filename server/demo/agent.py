@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from mcp import Client
-from mcp.types import CallToolResult, TextContent
 from rich.console import Console
 from rich.markup import escape
 
+from kernelgate.server.asking import answer_of
 from kernelgate.server.demo.script import GPU_IDEAS, IDEAS, TASK, Idea
 from kernelgate.server.trouble import Trouble
 
@@ -20,15 +20,6 @@ GPU_BUDGET: Final = {"rule": "flat", "device_s": 60.0, "deadline_s": 120.0, "pre
 MARKS: Final = {"ok": "[green]+[/]", "failed": "[red]-[/]", "refused": "[yellow]![/]", "running": "[blue]~[/]"}
 SAID: Final = {"check_correctness": "check", "quick_time": "quick", "precise_time": "precise", "profile": "profile"}
 """Tool that a step may name → its word in a line."""
-MOST_WAITS: Final = 15
-"""Calls of `job` for one piece of work, 40 s each by default: no rung may run for so long."""
-
-
-def structure_of(result: CallToolResult) -> dict[str, Any]:
-    """The structure of a reply; raises `Trouble` with the text of an error."""
-    if result.is_error:
-        raise Trouble("".join(part.text for part in result.content if isinstance(part, TextContent)))
-    return cast("dict[str, Any]", result.structured_content)
 
 
 @dataclass(eq=False)
@@ -54,18 +45,7 @@ class Agent:
                 status.update(f"{said} · {message or ''}")
 
             started = time.perf_counter()
-            reply = structure_of(await self.client.call_tool(tool, dict(arguments), progress_callback=on_progress))
-            for _ in range(MOST_WAITS):
-                if reply["status"] != "running":
-                    break
-                waiting = {"job_id": reply["job_id"]}
-                waited = await self.client.call_tool("job", waiting, progress_callback=on_progress)
-                job = structure_of(waited)["job"]
-                if "reply" not in job and job["state"] not in ("queued", "running"):
-                    raise Trouble(f"{tool} was not finished: its job {job['job_id']} is {job['state']}")
-                reply = job.get("reply", reply)
-            else:
-                raise Trouble(f"{tool} does not end: its job {reply['job_id']} was waited for {MOST_WAITS} times")
+            reply = await answer_of(self.client, tool, arguments, on_progress)
         cost: dict[str, Any] = reply.get("cost", {})
         spent = f"{cost.get('charged_s', 0.0):6.3f} s charged" if "cost" in reply else ""
         mark = MARKS[reply["status"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whole_host import HERE, Part, parts, run
 
-CALLED_BY_OTHERS = {"gpu_parts", "timing_methods", "interpreted_faults"}
+CALLED_BY_OTHERS = {"gpu_parts", "timing_methods", "interpreted_faults", "do_bench_once"}
 
 
 def test_each_program_of_the_folder_is_a_part(tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ def parts(out: Path, checkout: str) -> tuple[Part, ...]:
         program("write_figures", 60, str(out)),
         program("integrity_run", 400, str(out / "integrity_raw.json"), "--write"),
         program("coach_run", 400, str(out / "coach_raw.json"), "--write"),
+        program(
+            "ladder_run",
+            2700,
+            str(out / "ladder_raw.json"),
+            "--seconds",
+            "2600",
+            "--data",
+            str(out / "ladder"),
+            "--write",
+            *(("--kernelbench", checkout) if checkout else ()),
+        ),
         program("timing_quality", 2400, str(out / "timing_quality_raw.json"), "--write"),
     )
 

@@ -1,0 +1,1 @@
+"""Ladder against flat through the real server: streams of candidates, played by an MCP client, and what came of it."""

@@ -39,7 +39,8 @@ class Compared(Frozen):
     device_s_total: float
     flat_device_s_total: float
     gpu_s_ratio_flat: float | None
-    """Device seconds of the flat pass / those of the rule: above 1 the rule saved; None where it spent nothing."""
+    """Device seconds of the flat pass / those of the rule: above 1 the rule saved. None where it spent nothing, and
+    where one of the two met candidates that the other did not: what was not played is no saving."""
     wall_s: float
     flat_wall_s: float
     best: str | None
@@ -115,6 +116,8 @@ def compare(truth: Truth, played: Played) -> Compared:
     drops = _false_drops(played, known, own)
     reached = _within_reach(played, flat_best)
     device_s_total, flat_device_s = sum(played.device_s.values()), _sum(truth, lambda outcome: outcome.device_s)
+    # A replay goes as far as the truth does; a live pass may have gone further, or ended before.
+    alike = not played.ended and (truth.complete or not played.live)
     return Compared(
         stream=truth.stream,
         rule=played.rule,
@@ -127,7 +130,7 @@ def compare(truth: Truth, played: Played) -> Compared:
         device_s=played.device_s,
         device_s_total=round(device_s_total, 9),
         flat_device_s_total=round(flat_device_s, 9),
-        gpu_s_ratio_flat=flat_device_s / device_s_total if device_s_total > 0 else None,
+        gpu_s_ratio_flat=flat_device_s / device_s_total if alike and device_s_total > 0 else None,
         wall_s=played.wall_s,
         flat_wall_s=round(_sum(truth, lambda outcome: outcome.wall_s), 9),
         best=played.best,
@@ -169,8 +172,10 @@ def total(compared: Iterable[Compared], resamples: int = RESAMPLES, seed: int = 
         without_regret=len(rows) - len(regrets),
         device_s=round(sum(row.device_s_total for row in rows), 9),
         flat_device_s=round(sum(row.flat_device_s_total for row in rows), 9),
-        gpu_s_ratio_flat=_interval(groups, lambda row: (row.flat_device_s_total, row.device_s_total), resamples, seed),
-        wall_s_ratio_flat=_interval(groups, lambda row: (row.flat_wall_s, row.wall_s), resamples, seed),
+        gpu_s_ratio_flat=_interval(
+            groups, lambda row: _if_alike(row, row.flat_device_s_total, row.device_s_total), resamples, seed
+        ),
+        wall_s_ratio_flat=_interval(groups, lambda row: _if_alike(row, row.flat_wall_s, row.wall_s), resamples, seed),
         regret_pct_mean=_interval(groups, _regret_and_one, resamples, seed),
         regret_pct_max=max(regrets, default=None),
         false_drops=sum(len(row.false_drops) for row in rows),
@@ -179,6 +184,11 @@ def total(compared: Iterable[Compared], resamples: int = RESAMPLES, seed: int = 
         false_promotions=sum(len(row.false_promotions) for row in rows),
         close_share=statistics.fmean(close) if close else None,
     )
+
+
+def _if_alike(row: Compared, flat: float, rule: float) -> tuple[float, float]:
+    """Both amounts, or nothing where they are not of the same candidates."""
+    return (flat, rule) if row.gpu_s_ratio_flat is not None else (0.0, 0.0)
 
 
 def _sum(truth: Truth, cost: Callable[[Outcome], float]) -> float:

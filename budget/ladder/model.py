@@ -95,4 +95,6 @@ class Played(Frozen):
     """At the door of precise, and not admitted later."""
     curve: Annotated[tuple[Point, ...], BeforeValidator(as_tuple)] = ()
     partial: bool = False
-    """Its budget ended before the stream did."""
+    """It did not meet all that the stream has, or the truth does not."""
+    ended: bool = False
+    """Its own budget, or what interrupted it, ended it before the stream did."""

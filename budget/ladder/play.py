@@ -95,7 +95,7 @@ def play(
         raise ValueError("an order names candidates of the truth, each at most once")
     gate = _Gate(rule, chosen, {each: f"c{number}" for number, each in enumerate(ids, 1)}, overrides)
     purse_s = float("inf") if budget_device_s is None else budget_device_s
-    partial = not truth.complete
+    partial, ended = not truth.complete, False
     calls = steps(ids, overrides)
     step = next(calls, None)
     while step is not None:
@@ -104,7 +104,7 @@ def play(
             # A truth that was cut short, or in which a rung fell out: nothing is known of what comes behind.
             partial = True
         elif gate.charged_s + outcome.device_s > purse_s + _ROUNDING_S:
-            partial = True  # the book looks into the purse first, and asks its rule then
+            partial = ended = True  # the book looks into the purse first, and asks its rule then
             break
         elif gate.opens(step):
             gate.book(step, outcome)
@@ -114,7 +114,7 @@ def play(
             step = calls.send(outcome)
         except StopIteration:
             step = None
-    return gate.played(truth.stream, partial=partial)
+    return gate.played(truth.stream, partial=partial, ended=ended)
 
 
 def _recorded(tried: Tried, rung: Rung) -> Outcome | None:
@@ -190,12 +190,12 @@ class _Gate:
         left = Budget(precise_calls=_PLENTY, override_calls=max(0, self.overrides - self.overridden))
         return self.fold.history(self.overlaps, Purse(granted=left), self.seq - 1)
 
-    def played(self, stream: str, *, partial: bool) -> Played:
+    def played(self, stream: str, *, partial: bool, ended: bool) -> Played:
         """What came of it."""
         return Played(
             stream=stream, rule=self.rule.name, parameters=dict(self.parameters), live=False, calls=self.calls,
             device_s=self.device_s, wall_s=self.wall_s, best=self.best, admitted=tuple(self.admitted),
-            refused=tuple(self.refused), curve=tuple(self.curve), partial=partial,
+            refused=tuple(self.refused), curve=tuple(self.curve), partial=partial, ended=ended,
         )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ def played_of(stream: Stream, seen: Pass, truth: Truth | None) -> Played:
         refused=tuple(name for name, each in doors.items() if each.refused == "rule"),
         curve=_curve(seen.asked, incumbents, truth),
         partial=bool(seen.ended) or (truth is not None and not truth.complete),
+        ended=bool(seen.ended),
     )  # fmt: skip
 
 

@@ -141,3 +141,18 @@ def test_no_rule_beats_the_truth(rows: list[tuple[float, float, float]], name: s
     if row.false_drops_1pct and row.best is not None:
         assert row.regret_pct > 0.99
     assert Compared.model_validate_json(row.model_dump_json()) == row
+
+
+def test_what_was_not_played_is_no_saving() -> None:
+    of = truth(timed("a", 2.0), timed("b", 1.9), timed("c", 1.0))
+    ended = judged(of, budget_device_s=5.0)
+    assert ended.partial
+    assert (ended.gpu_s_ratio_flat, total([ended]).gpu_s_ratio_flat, total([ended]).wall_s_ratio_flat) == (None,) * 3
+    whole = judged(of)
+    assert (
+        total([whole, ended.model_copy(update={"stream": "other"})]).gpu_s_ratio_flat == total([whole]).gpu_s_ratio_flat
+    )
+    shorter = of.model_copy(update={"complete": False})
+    replayed = play(shorter, RULES["halving"], {})
+    assert compare(shorter, replayed).gpu_s_ratio_flat is not None, "a replay meets what the truth met"
+    assert compare(shorter, replayed.model_copy(update={"live": True})).gpu_s_ratio_flat is None

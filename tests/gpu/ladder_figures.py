@@ -52,8 +52,9 @@ def figures(streams: Mapping[str, Any]) -> dict[str, int | float]:
         who = rule if live else f"{rule}_replayed"
         counted |= _of_rule(who, list(own.values()))
         if live:
+            to_its_end = {name: row for name, row in own.items() if row.gpu_s_ratio_flat is not None}
             for way in WAYS:
-                counted |= _walls(f"{who}_wall_ratio_{way}", own, streams, way)
+                counted |= _walls(f"{who}_wall_ratio_{way}", to_its_end, streams, way)
         counted |= {
             f"{who}_gpu_s_ratio_flat_{name}": row.gpu_s_ratio_flat
             for name, row in own.items()

@@ -102,6 +102,8 @@ class ProfileReport(RungReport):
     """Largest share first."""
     launches: float = 0.0
     """Kernels, copies and fills of a call; 0 on the CPU."""
+    gaps_us: float | None = None
+    """Of a call, calls back to back: the time in which the device ran nothing. None on the CPU, and where not seen."""
     counters: dict[Counter, float] = Field(default_factory=dict["Counter", float])
     """What the device counted while calls ran back to back; see `Counter`. Empty where it could not be read."""
     kernels: Annotated[tuple[Inspected, ...], BeforeValidator(as_tuple)] = ()
@@ -181,6 +183,7 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
         findings=diagnosis.findings,
         operators=rows[:SHOWN_OPERATORS],
         launches=sum(row.calls for row in rows) / max(1, facts.profile.calls) if facts.on_gpu else 0.0,
+        gaps_us=gaps_us(facts.profile) if facts.on_gpu else None,
         counters={} if counters is None else {name: round(value, 4) for name, value in counters.values.items()},
         kernels=cleaned(facts.inspection).kernels[:SHOWN_KERNELS],
         missing="; ".join(filter(None, (facts.counted.missing, facts.inspection.note))),
@@ -190,6 +193,13 @@ def judge(facts: ProfileFacts | None, exit_: ChildExit, plan: ProfilePlan) -> Pr
 def _rounded(rates: Reached) -> Reached:
     """Four digits: more say nothing, and are read."""
     return Reached(**{name: float(f"{value:.4g}") for name, value in rates})
+
+
+def gaps_us(profile: OperatorProfile) -> float | None:
+    """What kernels, copies and fills leave of a call's wall clock; None where one of the two is not known."""
+    if profile.span_us <= 0 or profile.busy_us <= 0:
+        return None
+    return round(max(0.0, profile.span_us - profile.busy_us), 2)
 
 
 def own_share(kernels: Sequence[Operator], own: Sequence[str]) -> float:

@@ -284,3 +284,22 @@ def test_at_full_depth_the_summary_says_what_warps_wait_for() -> None:
     )  # fmt: skip
     report = judge(facts, ChildExit(kind="finished"), ProfilePlan(depth="full"))
     assert report.summary.endswith("a warp of rows waits for other warps at a barrier (50%)")
+
+
+@pytest.mark.parametrize(
+    ("span_us", "busy_us", "on_gpu", "gaps_us"),
+    [(50.0, 41.25, True, 8.75), (40.0, 41.0, True, 0.0), (0.0, 41.0, True, None), (50.0, 0.0, True, None),
+     (50.0, 41.0, False, None)],
+)  # fmt: skip
+def test_the_gaps_of_a_call_are_what_its_work_leaves_of_its_wall_clock(
+    span_us: float, busy_us: float, gaps_us: float | None, *, on_gpu: bool
+) -> None:
+    facts = ProfileFacts(
+        workload=WorkloadFacts(name="w", held_out=False, bytes_in=4_000_000, bytes_out=4_000_000, flops=0),
+        profile=OperatorProfile(
+            workload="w", calls=1, call_us=45.0, span_us=span_us, busy_us=busy_us,
+            operators=(Operator(name="k", calls=1, self_us=41.0, share=1.0),),
+        ),
+        ceilings=CEILINGS, on_gpu=on_gpu,
+    )  # fmt: skip
+    assert judge(facts, ChildExit(kind="finished"), ProfilePlan()).gaps_us == gaps_us

@@ -28,7 +28,8 @@ TEST_STAMP := $(ENV)/kernelgate-test.stamp
 made_here = $(if $(filter $(CURDIR),$(shell cat $(1) 2>/dev/null)),,not-made-here)
 
 # Tests of the lane that begins with the checks; all others are in the one beside it.
-CHECKED := tests/budget tests/house tests/tasks tests/tools tests/server/test_server_kills.py tests/server/test_stdio.py
+CHECKED := tests/benchmarks tests/budget tests/examples tests/gpu tests/house tests/tasks tests/tools \
+	$(addprefix tests/server/,test_server_kills.py test_stdio.py test_http.py test_http_company.py test_leaving_http.py)
 
 .PHONY: help demo test test-long test-gpu measure-gpu clients format snapshots check unit bench checks-first the-others not-made-here
 .DELETE_ON_ERROR:

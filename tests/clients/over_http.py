@@ -1,4 +1,4 @@
-"""Real clients over HTTP with a token: each client's own command for it, its health check, and calls where it can."""
+"""Real clients over HTTP with a token, by what `kernelgate config --http` says: health check, calls where they can."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import inspector
 from conformance import serving
 from node_box import NodeBox, Seen
 
-NAME: Final = "overhttp"
+NAME: Final = "kernelgate"
 VARIABLE: Final = "KERNELGATE_TOKEN"
 
 
@@ -36,24 +36,26 @@ def look(box: NodeBox) -> Iterator[Seen]:
 def _claude(box: NodeBox, url: str, token: str) -> Iterator[Seen]:
     version, claude = box.install(claude_code.PACKAGE), box.program("claude")
     for said, secret, mark in (("a token", token, "✔ Connected"), ("a wrong token", "wrong", "✘")):
-        header = f"Authorization: Bearer {secret}"
-        box.run([claude, "mcp", "add", "--scope", "user", "--transport", "http", NAME, url, "--header", header])
+        known = {VARIABLE: secret}
+        shown = box.run(box.kernelgate("config", "claude-code", "--http", url), more=known)
+        line = shown.stdout.strip().splitlines()[-1].strip().replace("claude", claude, 1)
+        box.run(["bash", "-c", line], more=known)  # the shell fills the token in, as it does for a person
         health = [line for line in box.run([claude, "mcp", "list"]).text.splitlines() if line.startswith(f"{NAME}:")]
         end = health[0].rpartition(" - ")[2] if health else "not listed"
-        step = f"over HTTP with {said}: claude mcp add --transport http NAME URL --header …, claude mcp list"
+        step = f"over HTTP with {said}: the line of `kernelgate config claude-code --http URL`, claude mcp list"
         yield Seen("Claude Code", version, step, mark in end, end)
         box.run([claude, "mcp", "remove", "--scope", "user", NAME])
 
 
 def _codex(box: NodeBox, url: str, token: str) -> Iterator[Seen]:
     version = box.install(codex.PACKAGE)
-    box.run([box.program("codex"), "mcp", "add", NAME, "--url", url, "--bearer-token-env-var", VARIABLE])
+    box.run(box.kernelgate("config", "codex", "--http", url, "--write"), more={VARIABLE: token})
     with codex.app_server(box, {VARIABLE: token}) as app:
         thread = codex.thread_of(app, str(box.project))
         result = codex.call(app, thread, NAME, "get_task", {"task": "softmax"})
     box.run([box.program("codex"), "mcp", "remove", NAME])
     structure = result.get("structuredContent") or {}
-    step = "over HTTP: codex mcp add NAME --url URL --bearer-token-env-var …, app-server, mcpServer/tool/call get_task"
+    step = "over HTTP: `kernelgate config codex --http URL --write`, app-server, mcpServer/tool/call get_task"
     yield Seen(
         "Codex CLI", version, step, structure.get("status") == "ok", structure.get("summary") or str(result)[:200]
     )
@@ -61,12 +63,12 @@ def _codex(box: NodeBox, url: str, token: str) -> Iterator[Seen]:
 
 def _gemini(box: NodeBox, url: str, token: str) -> Iterator[Seen]:
     version, gemini = box.install(gemini_cli.PACKAGE), box.program("gemini")
-    header = f"Authorization: Bearer {token}"
-    box.run([gemini, "mcp", "add", "--scope", "user", "--transport", "http", "--header", header, NAME, url])
-    listed = box.run([gemini, "mcp", "list"], more=gemini_cli.TRUSTED).text.splitlines()
+    known = {VARIABLE: token}
+    box.run(box.kernelgate("config", "gemini-cli", "--http", url, "--write"), more=known)
+    listed = box.run([gemini, "mcp", "list"], more={**gemini_cli.TRUSTED, **known}).text.splitlines()
     ends = [line.rpartition(" - ")[2] for line in listed if f"{NAME}: " in line]
     box.run([gemini, "mcp", "remove", "--scope", "user", NAME])
-    step = "over HTTP: gemini mcp add --transport http --header … NAME URL, gemini mcp list"
+    step = "over HTTP: `kernelgate config gemini-cli --http URL --write`, gemini mcp list"
     yield Seen("Gemini CLI", version, step, ends == ["Connected"], ", ".join(ends) or "not listed")
 
 

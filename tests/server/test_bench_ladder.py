@@ -92,6 +92,8 @@ def test_live_and_replayed_rules_are_told_apart_and_both_compared(report: Ladder
     printed = done[1]
     assert "flat, the truth" in printed
     assert "halving, replayed" in printed
+    assert all(f"under {rule}: 5 candidates …" in printed for rule in one.order), "a word for each pass, in a pipe too"
+    assert f"ledger: {done[0] / 'kept' / one.ledger}" in printed
     assert "Where the ladder lost:" in printed or "No rule spent more than flat or found less." in printed
 
 

@@ -262,11 +262,8 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     file = Path(path).absolute()
     if file.is_dir():
-        # `bench ladder` keeps a ledger a stream, each in a folder below the one that was named.
-        inside = [found for name in ("ledger.db", "*/ledger.db") for found in sorted(file.glob(name))]
-        raise NotABook(
-            f"{file} is a folder; name the ledger file in it, such as {(inside or [file / 'ledger.db'])[0]}."
-        )
+        inside = (*file.glob("ledger.db"), *sorted(file.glob("*/ledger.db")), file / "ledger.db")  # a stream, a folder
+        raise NotABook(f"{file} is a folder; name the ledger file in it, such as {inside[0]}.")
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
     _check_size(file)

@@ -262,7 +262,8 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     file = Path(path).absolute()
     if file.is_dir():
-        raise NotABook(f"{file} is a folder; name the ledger file in it, such as {file / 'ledger.db'}.")
+        inside = (*file.glob("ledger.db"), *sorted(file.glob("*/ledger.db")), file / "ledger.db")  # a stream, a folder
+        raise NotABook(f"{file} is a folder; name the ledger file in it, such as {inside[0]}.")
     if not file.is_file():
         raise BookNotFound(f"There is no book at {file}; check the path.")
     _check_size(file)

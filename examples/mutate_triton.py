@@ -111,8 +111,9 @@ async def climb(count: int, seed: int, stream: Path | None, client: Client) -> N
 if __name__ == "__main__":
     own, serve = parted(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=12, help="kernels to try (12)")
+    parser.add_argument("--seed", type=int, default=0, help="of its dice (0)")
     parser.add_argument("--stream", type=Path, help="write what was tried, as JSON lines")
     given = parser.parse_args(own)
+    (given.stream or Path()).parent.mkdir(parents=True, exist_ok=True)  # before anything is spent
     play(partial(climb, given.count, given.seed, given.stream), serve)

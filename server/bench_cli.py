@@ -10,19 +10,19 @@ from kernelgate.server.command_options import data_option, settings_from, settin
 from kernelgate.server.settings import resolved
 
 
-@click.group()
+@click.group(short_help="Compare promotion rules, played or replayed.")
 def bench() -> None:
     """Compare promotion rules: what each would have spent, and what it would have found."""
 
 
-@bench.command("replay")
+@bench.command("replay", short_help="Replay rules over recorded runs, without a device.")
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option("--run", "run_id", help="Only this run; it must be under the rule flat.")
 @click.option("--rules", default="halving,threshold,flat", show_default=True, help="Rules to replay, with commas.")
 @click.option(
     "--set", "changes", multiple=True, metavar="RULE.PARAMETER=VALUE", help="A parameter; may be given again."
 )
-@click.option("--orders", type=click.IntRange(0, 10_000), default=0, help="Shuffle each stream so often.")
+@click.option("--orders", type=click.IntRange(0, 10_000), default=0, help="Shuffle each run's candidates so often.")
 @click.option(
     "--simulate", type=click.IntRange(0, 10_000), default=0, help="So many simulated streams of each kind instead."
 )
@@ -39,14 +39,16 @@ def bench_replay(
     sys.exit(replay_book(book, run_id, rules, changes, orders=orders, simulated=simulate, as_json=as_json))
 
 
-@bench.command("ladder")
+@bench.command("ladder", short_help="Play streams without a gate and with one.")
 @click.argument("streams", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--rules", multiple=True, default=("halving,threshold,flat",), show_default=True, help="What stands beside flat."
+    "--rules",
+    multiple=True,
+    default=("halving,threshold,flat",),
+    show_default=True,
+    help="What is replayed on flat's truth.",
 )
-@click.option(
-    "--live", multiple=True, default=("halving",), show_default=True, help="Rules that run, not replayed only."
-)
+@click.option("--live", multiple=True, default=("halving",), show_default=True, help="Rules that are played too.")
 @click.option("--task", default=None, help="Task of the candidates; default: the name of each file.")
 @click.option("--budget-device-s", type=click.FloatRange(min=0, min_open=True), help="Of each pass; default: enough.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws which pass of a stream runs first.")
@@ -75,7 +77,7 @@ def bench_ladder(
     sys.exit(run_ladder(settings_from(**options), wish))
 
 
-@bench.command("plot")
+@bench.command("plot", short_help="Draw the plots of a report.")
 @click.argument("report", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder of the plots.")
 def bench_plot(report: Path, output: Path) -> None:

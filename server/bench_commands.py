@@ -38,7 +38,8 @@ def replay_book(
             found = recorded_truths(book, run_id)
         if not found.truths:
             raise Trouble(
-                f"{path} has no run to replay rules on: start one with the rule flat. {' '.join(found.left_out)}"
+                f'{path} has no run to replay rules on: start one with start_run(rule="flat"), or with '
+                f"""rule = "flat" in kernelgate.toml. {" ".join(found.left_out)}"""
             )
         groups = _simulated(found.truths, str(path), simulated) if simulated else {"": found.truths}
         rows = {name: _rows(truths, chosen, orders) for name, truths in groups.items()}

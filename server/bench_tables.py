@@ -1,4 +1,7 @@
-"""Tables of a ladder comparison: a line a stream and rule, and what it comes to over streams."""
+"""Tables of a ladder comparison: a line a stream and rule, and what it comes to over streams.
+
+A saving is how many times as much flat spent.
+"""
 
 import statistics
 from collections import defaultdict
@@ -14,7 +17,7 @@ def compared_table(rows: Iterable[Compared], orders: int = 0) -> Listing:
     for row in rows:
         groups[row.stream, row.rule].append(row)
     columns = (
-        "stream", "rule", "candidates", "correct", "precise", "device s", "flat/rule", "best", "regret %",
+        "stream", "rule", "candidates", "correct", "timed precisely", "device s", "saving", "best", "regret %",
         "false drops", "> 1 %", "false promotions", "s to 1 %", "",
     )  # fmt: skip
     title = "Rules on each stream"
@@ -47,7 +50,7 @@ def _line(rows: Sequence[Compared]) -> tuple[str, ...]:
 def totals_table(totals: Iterable[tuple[str, Total]]) -> Listing:
     """Each rule over all streams; behind a figure its interval of 95 % over resampled streams."""
     columns = (
-        "streams", "rule", "number", "plays", "device s", "flat/rule", "wall flat/rule", "mean regret %", "most",
+        "", "rule", "streams", "plays", "device s", "saving", "wall saving", "mean regret %", "most regret %",
         "false drops", "> 1 %", "false promotions", "within 1 %",
     )  # fmt: skip
 

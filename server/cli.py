@@ -20,7 +20,7 @@ def main() -> None:
     """Optimise GPU kernels with any coding agent: an MCP server that builds, judges, times and keeps the book."""
 
 
-@main.command()
+@main.command(short_help="Run the MCP server, over stdio or HTTP.")
 @click.option(
     "--require-confinement",
     is_flag=True,
@@ -54,7 +54,7 @@ def serve(*, require_confinement: bool, http_at: str | None, url: str, require_t
     sys.exit(run_stdio(settings))
 
 
-@main.group()
+@main.group(short_help="Say who may use a server over HTTP.")
 def tokens() -> None:
     """Say who may use this server over HTTP: each token is an account's, with a purse of its own."""
 
@@ -90,7 +90,7 @@ def tokens_remove(token_id: str, data: Path | None) -> None:
     sys.exit(remove(_settings(data), token_id))
 
 
-@main.command()
+@main.command(short_help="Watch a scripted agent optimise a kernel.")
 @_options
 def demo(**options: Any) -> None:
     """Watch a scripted agent optimise a kernel through the server: every rung, the budget and the book."""
@@ -99,7 +99,7 @@ def demo(**options: Any) -> None:
     sys.exit(run_demo(_settings(**options)))
 
 
-@main.command()
+@main.command(short_help="Tell what this host can do.")
 @_data
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(data: Path | None, *, as_json: bool) -> None:
@@ -109,7 +109,7 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
     sys.exit(run_doctor(_settings(data), as_json=as_json))
 
 
-@main.command()
+@main.command(short_help="Print or write the entry of a client.")
 @click.argument("client")
 @click.option("--write", is_flag=True, help="Merge the entry into the client's file instead of printing it.")
 @click.option(
@@ -117,7 +117,8 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
     "url",
     metavar="URL",
     default="",
-    help="Connect it to a server over HTTP there instead; it takes the token from its variable KERNELGATE_TOKEN.",
+    help="Connect it to a server over HTTP there instead. Where KERNELGATE_TOKEN is set, or URL is another host's, the "
+    "client sends the token that this variable holds when it starts.",
 )
 @_options
 def config(client: str, *, write: bool, url: str, **options: Any) -> None:
@@ -130,7 +131,7 @@ def config(client: str, *, write: bool, url: str, **options: Any) -> None:
     sys.exit(run_config(_settings(**options), client, _serve_arguments(**options), write=write, url=url))
 
 
-@main.command()
+@main.command(short_help="Make a plugin with server and skill.")
 @_options
 def plugin(**options: Any) -> None:
     """Make a folder with a plugin (server and skill) for Claude Code and a skill for others, and print its path."""
@@ -201,10 +202,10 @@ def tasks_remove(name: str, **options: Any) -> None:
     sys.exit(remove(_settings(**options), name))
 
 
-@main.command()
+@main.command(short_help="List the runs, show one, or close it.")
 @click.argument("run_id", required=False)
 @click.option("--close", is_flag=True, help="Close the run: nothing more is admitted.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 def runs(run_id: str | None, data: Path | None, *, close: bool) -> None:
     """List the runs, show one with its candidates, or close it."""
     from kernelgate.server.run_commands import show_runs
@@ -212,10 +213,10 @@ def runs(run_id: str | None, data: Path | None, *, close: bool) -> None:
     sys.exit(show_runs(_settings(data), run_id, close=close))
 
 
-@main.command()
+@main.command(short_help="Write the best candidate of a run.")
 @click.argument("run_id")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 def best(run_id: str, output: Path | None, data: Path | None) -> None:
     """Write the best candidate of RUN_ID, with its evidence in the header."""
     from kernelgate.server.run_commands import write_best
@@ -223,7 +224,7 @@ def best(run_id: str, output: Path | None, data: Path | None) -> None:
     sys.exit(write_best(_settings(data), run_id, output))
 
 
-@main.command()
+@main.command(short_help="Write the book as JSON lines.")
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--table", "names", multiple=True, help="Only this table or view; may be given again. Default: all tables."
@@ -232,7 +233,7 @@ def best(run_id: str, output: Path | None, data: Path | None) -> None:
 @click.option(
     "--blobs", type=click.Choice(["base64", "sha256"]), default="base64", help="Raw samples whole, or their digests."
 )
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 def export(ledger: Path | None, names: tuple[str, ...], output: Path | None, blobs: Any, data: Path | None) -> None:
     """Write the book as JSON lines: one row a line, its table in front."""
     from kernelgate.server.reading_commands import export_book
@@ -240,10 +241,10 @@ def export(ledger: Path | None, names: tuple[str, ...], output: Path | None, blo
     sys.exit(export_book(ledger or _settings(data).ledger, names, output, blobs))
 
 
-@main.command()
+@main.command(short_help="Write the metadata of an audit site.")
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: print.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 def datasette(ledger: Path | None, output: Path | None, data: Path | None) -> None:
     """Write the metadata with which Datasette shows the book as a site: datasette LEDGER -m FILE."""
     from kernelgate.server.reading_commands import write_metadata
@@ -251,12 +252,12 @@ def datasette(ledger: Path | None, output: Path | None, data: Path | None) -> No
     sys.exit(write_metadata(ledger or _settings(data).ledger, output))
 
 
-@main.command()
+@main.command(short_help="Verify the book and replay its decisions.")
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option("--run", "run_id", help="Look into this run only; the chain is always checked whole.")
 @click.option("--head", help="A head hash (seq:hash) from a reply: proves that nothing before it was cut or rewritten.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches.")
+@_data
 def audit(ledger: Path | None, run_id: str | None, head: str | None, data: Path | None, *, as_json: bool) -> None:
     """Verify the book: hash chain, sums, artifacts, and that every decision follows from its rule."""
     from kernelgate.server.run_commands import audit_book

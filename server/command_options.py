@@ -10,7 +10,9 @@ import click
 from kernelgate.server.settings import Settings, SettingsError, checked_device, from_environment, resolved
 
 data_option: Final = click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of the ledger, logs and caches."
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Folder of the ledger, logs and caches; default: KERNELGATE_HOME, else ~/.local/share/kernelgate.",
 )
 
 

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from kernelgate.budget import audit, report
-from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly, NotABook
+from kernelgate.budget.errors import BookBusy, BookDiskFull, BookNotFound, BookReadOnly
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.model import Rung, Verdict
 from kernelgate.budget.records import Head, ResultRecord, RunRecord
@@ -67,9 +67,10 @@ def show_runs(settings: Settings, run_id: str | None, *, close: bool) -> int:
             )
             console.print(funnel_table(report.funnel(ledger, run_id)))
             console.print(savings_sentence(report.savings(ledger, run_id)))
-            left = ledger.purse(run_id)
+            left, cap = ledger.spendable(run_id), ledger.binding_cap(run_id)
+            within = f" under {cap.named}" if cap else ""
             console.print(
-                f"Left: {left.device_s_left:.3f} device seconds, {left.calls_left(Rung.precise)} precise calls."
+                f"Left: {left.device_s_left:.3f} device seconds{within}, {left.calls_left(Rung.precise)} precise calls."
             )
         return 0
 
@@ -164,8 +165,6 @@ def audit_book(path: Path, head: str | None, *, as_json: bool, run_id: str | Non
             raise BookNotFound(
                 f"there is no ledger at {path}: name its file, or its folder with --data, or start a run first"
             )
-        if path.is_dir():
-            raise NotABook(f"{path} is a folder, not a ledger; name the file in it, for example {path / 'ledger.db'}")
         try:
             anchor = Head.parse(head) if head else None
         except ValueError:

@@ -3,10 +3,10 @@
 import sys
 
 from rich.console import Console
-from rich.table import Table
 
 from kernelgate.server.preflight import make_data_folder
 from kernelgate.server.settings import Settings
+from kernelgate.server.tables import Listing
 from kernelgate.server.tokens import Tokens
 from kernelgate.server.trouble import guarded
 
@@ -33,9 +33,8 @@ def show(settings: Settings) -> int:
 
     def showing() -> int:
         known = Tokens(settings.data_dir).all()
-        table = Table("token", "account", "for", "made", "ends")
-        for token in known:
-            table.add_row(token.token_id, token.account, token.url, token.created_utc, token.expires_utc or "never")
+        rows = tuple((t.token_id, t.account, t.url, t.created_utc, t.expires_utc or "never") for t in known)
+        table = Listing("Tokens", ("token", "account", "for", "made", "ends"), rows)
         console = Console(soft_wrap=True, highlight=False)
         console.print(table if known else "There are no tokens: `kernelgate tokens add ACCOUNT` makes one.")
         return 0

@@ -10,6 +10,7 @@ from kernelgate.budget.records import RunRecord
 
 FLAT: Final = "flat"
 MOST_RUNS: Final = 10_000
+MOST_NAMED: Final = 3
 _RESULTS: Final = f"""
 SELECT c.candidate_id, c.parent_id, r.rung, r.verdict, r.ratio, r.ratio_low, r.ratio_high, r.replay_of,
   r.gpu_s + r.cpu_s AS device_s, r.wall_s, o.run_id AS paid_by, o.gpu_s + o.cpu_s AS paid_s, o.wall_s AS paid_wall_s
@@ -26,7 +27,7 @@ class Recorded(NamedTuple):
     truths: tuple[Truth, ...]
     """One a run under flat with candidates, oldest first."""
     left_out: tuple[str, ...]
-    """A sentence for each run that is no truth."""
+    """Which runs are no truth, and why: a sentence for each other rule, and one for each run without a result."""
 
 
 def recorded_truths(book: Reads, run_id: str | None = None) -> Recorded:
@@ -38,16 +39,27 @@ def recorded_truths(book: Reads, run_id: str | None = None) -> Recorded:
     runs = book.runs(limit=MOST_RUNS)[::-1] if run_id is None else (book.run(run_id),)
     truths: list[Truth] = []
     left_out: list[str] = []
+    guarded: dict[str, list[str]] = {}
     for run in runs:
         if run.rule != FLAT:
-            left_out.append(f"{run.run_id} ran under {run.rule}: it measured precisely only what that rule let in.")
+            guarded.setdefault(run.rule, []).append(run.run_id)
             continue
         found = truth_of(book, run)
         if found.tried:
             truths.append(found)
         else:
             left_out.append(f"{run.run_id} has no candidate with a result.")
-    return Recorded(tuple(truths), tuple(left_out))
+    told = [
+        f"{_listed(ids)} ran under {rule}: it measured precisely only what that rule let in."
+        for rule, ids in guarded.items()
+    ]
+    return Recorded(tuple(truths), (*told, *left_out))
+
+
+def _listed(ids: list[str]) -> str:
+    """The first few by name: a book may hold thousands."""
+    more = len(ids) - MOST_NAMED
+    return ", ".join(ids[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def truth_of(book: Reads, run: RunRecord) -> Truth:

@@ -68,7 +68,9 @@ def draw(report_file: Path, folder: Path) -> int:
 
     def drawing() -> int:
         written = plots.draw(read_report(report_file), folder)
-        Console(soft_wrap=True, highlight=False, markup=False).print(f"{len(written)} plots are in {folder}.")
+        Console(soft_wrap=True, highlight=False, markup=False).print(
+            "\n".join([f"plot: {path}" for path in written] or ["The report has nothing to draw."])
+        )
         return 0
 
     return guarded(drawing)
@@ -165,15 +167,22 @@ class _Bench:
     async def _play(self, server: StdioServerParameters, playing: _Play) -> None:
         name = playing.stream.name
         with self._console.status(f"{name}: starting") as status:
+
+            def begins(what: str) -> None:
+                status.update(what)
+                if not self._console.is_terminal:  # there nothing of a status is seen, and a pass takes minutes
+                    self._console.print(escape(f"{what} …"))
+
             async with Client(server) as client:
                 try:
-                    status.update(f"{name}: the reference climbs once, to warm up")
+                    begins(f"{name}: the reference climbs once, to warm up")
                     playing.warm_up = await warm_up(client, playing.task)
                     for rule in playing.order:
 
                         def on_step(place: int, step: Step, rule: str = rule) -> None:
                             status.update(f"{name} under {rule}: {place} of {len(playing.stream.lines)}, {step.rung}")
 
+                        begins(f"{name} under {rule}: {len(playing.stream.lines)} candidates")
                         playing.players.append(Player(client, playing.stream, rule))
                         await playing.players[-1].play(self._wish.budget_device_s, on_step)
                         self._keep(playing.report(self._parameters))
@@ -208,8 +217,9 @@ class _Bench:
             self._console.print(f"plots:  {self._wish.plots} ({len(drawn)})", markup=False)
         if self._wish.output is not None:
             self._console.print(f"report: {self._wish.output}", markup=False)
-        kept = str(self._wish.data) if self._wish.data is not None else NOT_KEPT
-        self._console.print(f"ledger: {kept}", markup=False)
+        data = self._wish.data
+        for kept in [NOT_KEPT] if data is None else [str(data / each.ledger) for each in self._done]:
+            self._console.print(f"ledger: {kept}", markup=False)
 
 
 def _rules_of(wish: Wish, settings: Settings) -> tuple[tuple[str, ...], dict[str, dict[str, float]]]:

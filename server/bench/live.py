@@ -132,7 +132,7 @@ class Player:
         self.candidates[line.id] = reply["candidate_id"]
         if reply["status"] == "refused":
             no = reply["refusal"]
-            why = f"{no['why']} {no['missing']}".strip()
+            why = no["why"] + (f" (missing: {no['missing']})" if no["missing"] else "")
             return Asked(
                 id=line.id, rung=step.rung, again=step.again, refused=no["kind"], said=why, wall_s=took_s
             )  # fmt: skip

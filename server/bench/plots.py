@@ -20,8 +20,8 @@ def why_not() -> str:
     if importlib.util.find_spec("matplotlib") is not None:
         return ""
     return (
-        "No plots without matplotlib: pip install 'kernelgate[plots]', then draw them from the report with "
-        "`kernelgate bench plot REPORT -o DIR`."
+        "No plots without matplotlib: pip install 'kernelgate[plots]' where kernelgate is installed, then draw them "
+        "from the report with `kernelgate bench plot REPORT -o DIR`."
     )
 
 

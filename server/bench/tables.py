@@ -54,6 +54,9 @@ def all_streams_table(report: LadderReport) -> Listing:
 def closing(report: LadderReport) -> Iterable[str]:
     """Where the rules lost, or that none did."""
     if not report.losses:
+        if not any(row.best for each in report.streams for row in each.compared):
+            yield "Nothing could be compared with flat: no best candidate was found."
+            return
         judged = any(each.total.rule != FLAT for each in report.totals)
         far = ", as far as it was played" if report.partial else ""
         yield f"No rule spent more than flat or found less{far}." if judged else "Nothing could be compared with flat."

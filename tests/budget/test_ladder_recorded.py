@@ -110,3 +110,11 @@ def test_runs_under_other_rules_are_left_out_and_named(book: Scenario) -> None:
         assert recorded_truths(reading, "r2").truths == ()
         with pytest.raises(UnknownId):
             recorded_truths(reading, "r9")
+
+
+def test_many_runs_under_another_rule_are_one_sentence(book: Scenario) -> None:
+    for _ in range(5):
+        book.ledger.start_run(TASK, run_request(rule="halving"))
+    with Ledger.reading(book.path) as reading:
+        told = [sentence for sentence in recorded_truths(reading).left_out if "halving" in sentence]
+    assert [sentence.partition(":")[0] for sentence in told] == ["r2, r3, r4 and 2 more ran under halving"]

@@ -85,7 +85,7 @@ def test_an_example_is_short_enough_to_read_at_once(path: Path) -> None:
 
 
 def test_the_mutator_submits_kernels_and_says_which_was_best(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.jsonl"
+    kept = tmp_path / "made" / "kept.jsonl"
     done = run("mutate_triton.py", "--count", "1", "--seed", "1", "--stream", str(kept), data=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = map(json.loads, kept.read_text(encoding="utf-8").splitlines())

@@ -92,7 +92,10 @@ def test_live_and_replayed_rules_are_told_apart_and_both_compared(report: Ladder
     printed = done[1]
     assert "flat, the truth" in printed
     assert "halving, replayed" in printed
-    assert "Where the ladder lost:" in printed or "No rule spent more than flat or found less." in printed
+    assert all(f"under {rule}: 5 candidates …" in printed for rule in one.order), "a word for each pass, in a pipe too"
+    assert f"ledger: {done[0] / 'kept' / one.ledger}" in printed
+    ends = ("Where the ladder lost:", "No rule spent more than flat or found less.", "no best candidate was found.")
+    assert any(end in printed for end in ends)
 
 
 def test_plots_are_drawn_at_once_and_again_later_from_the_report(done: tuple[Path, str]) -> None:

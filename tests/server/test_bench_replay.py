@@ -101,7 +101,10 @@ def test_simulated_streams_have_the_noise_of_the_book(book: Path) -> None:
         (["--set", "halving.eta=0"], "parameter eta of rule halving must be from"),
         (["--set", "halving.zeta=3"], "rule halving has no parameter 'zeta'"),
         (["--rules", "flat", "--set", "halving.eta=3"], "--set is about halving, which --rules does not name."),
-        (["--run", "r3"], "has no run to replay rules on: start one with the rule flat. r3 ran under halving"),
+        (
+            ["--run", "r3"],
+            'start one with start_run(rule="flat"), or with rule = "flat" in kernelgate.toml. r3 ran under',
+        ),
         (["--run", "r9"], "unknown run 'r9'"),
     ],
 )
@@ -117,7 +120,9 @@ def test_a_ledger_that_is_none_is_told(tmp_path: Path) -> None:
     assert "There is no book at" in replayed(tmp_path / "none.db").stderr
     (tmp_path / "text.db").write_text("not a book")
     assert replayed(tmp_path / "text.db").exit_code == 2
-    assert replayed(tmp_path).exit_code == 2
+    (tmp_path / "softmax").mkdir()
+    (tmp_path / "softmax" / "ledger.db").touch()
+    assert f"such as {tmp_path / 'softmax' / 'ledger.db'}." in replayed(tmp_path).stderr
     told = replayed(tmp_path / "none.db", "--json")
     assert json.loads(told.stdout)["ok"] is None
 

@@ -93,12 +93,22 @@ def test_the_tables_have_a_line_for_each_rule() -> None:
     assert ["replayed", "threshold", "1", "1", "12.000", "1.00"] in lines
 
 
+def test_where_nothing_was_timed_no_rule_is_said_to_have_held() -> None:
+    checked = [
+        each.model_copy(update={"asked": tuple(one for one in each.asked if one.rung in ("compile", "check"))})
+        for each in (FLAT_PASS, halved())
+    ]
+    assert list(closing(whole(reported(*checked)))) == [
+        "Nothing could be compared with flat: no best candidate was found."
+    ]
+
+
 def test_without_a_flat_pass_there_is_no_truth_and_nothing_is_compared() -> None:
     report = whole(reported(halved("a")))
     assert report.partial
     assert report.streams[0].truth is None
     assert report.streams[0].why_partial == ("flat: it was not begun",)
-    assert list(closing(report)) == ["Nothing could be compared with flat."]
+    assert list(closing(report)) == ["Nothing could be compared with flat: no best candidate was found."]
     assert whole(reported(), expected=2).partial
 
 

@@ -105,7 +105,9 @@ def test_confinement_is_required_by_a_variable_too() -> None:
 
 
 def test_an_audit_of_a_folder_says_which_file_is_wanted(tmp_path: Path) -> None:
-    assert "is a folder" in sentence_of("audit", str(tmp_path))
+    assert f"is a folder; name the ledger file in it, such as {tmp_path / 'ledger.db'}" in sentence_of(
+        "audit", str(tmp_path)
+    )
 
 
 ABSENT_GPU = "cuda:97"

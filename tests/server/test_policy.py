@@ -103,6 +103,8 @@ def test_a_cap_that_binds_nobody_keeps_a_server_from_starting_and_nothing_else(t
     assert sentence_of("config", "codex", *data) == said, "what `serve` would refuse is written nowhere"
     assert run("tokens", "list", *data).returncode == 0
     assert run("tokens", "add", "carol", *data).returncode == 0
+    listed = run("tokens", "list", *data, COLUMNS="40").stdout
+    assert "http://127.0.0.1:8642/mcp" in listed, "an address is whole on a narrow terminal too"
     assert run("config", "codex", *data).returncode == 0
 
 

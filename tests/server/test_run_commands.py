@@ -1,8 +1,13 @@
 """What `best` writes above the winner, and where; and that runs are told where the book cannot be written."""
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "budget"))
+
+from book_scenario import ACCOUNT, Scenario
 from mcp import Client
 from pydantic import JsonValue
 from test_own_kernel import precise_summary, runner, settings_with_own_kernel
@@ -60,6 +65,16 @@ async def test_the_best_of_any_account_is_written_by_who_has_the_book(
         assert ledger.run("r1").account_id == "alice"
     assert write_best(settings, "r1", tmp_path / "best.py") == 0
     assert "better" in (tmp_path / "best.py").read_text("utf-8")
+
+
+def test_what_a_run_has_left_is_cut_to_the_cap_of_its_account(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Scenario(tmp_path / "ledger.db")
+    made.ledger.set_caps({ACCOUNT: 0.5})
+    made.ledger.close()
+    assert show_runs(Settings(data_dir=tmp_path, device="cpu"), made.run.run_id, close=False) == 0
+    assert f"Left: 0.500 device seconds under the cap of account {ACCOUNT} (0.5 s), " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("error", [BookReadOnly, BookDiskFull, BookBusy])

@@ -15,7 +15,8 @@ class Line(Frozen):
     """Unique in the stream; a candidate's `parent` is the id of an earlier line."""
     parent: str | None = None
     source: str
-    note: str = ""
+    note: str = Field(default="", max_length=2000)
+    """As long as `compile` takes it; a limit also makes half of a pair of surrogates an error here."""
 
 
 class Stream(Frozen):

@@ -61,7 +61,10 @@ class Wish:
 
 def run_ladder(settings: Settings, wish: Wish) -> int:
     """Play the streams; 0 if all of it was played, 1 where the report is partial, 130 after Ctrl-C."""
-    return guarded(lambda: _Bench(settings, wish).run())
+    try:
+        return guarded(lambda: _Bench(settings, wish).run())
+    except KeyboardInterrupt:  # before the first stream or behind the last one; click's own status would mean partial
+        return INTERRUPTED
 
 
 def draw(report_file: Path, folder: Path) -> int:

@@ -172,7 +172,7 @@ def losses_of(row: Compared) -> Iterable[str]:
     """Where a rule was no better than flat, each as a sentence."""
     who = f"{row.stream}: {named(row.rule, live=row.live)}"
     saved = row.flat_device_s_total - row.device_s_total
-    if saved < 0:
+    if saved < 0 and row.gpu_s_ratio_flat is not None:  # else the two did not meet the same candidates
         yield f"{who}, spent {-saved:.3f} device seconds more than flat"
     if row.regret_pct is not None and row.regret_pct > TARGET_REGRET_PCT:
         found = f"its best, {row.best}, is" if row.best is not None else "it found none, and the baseline is"

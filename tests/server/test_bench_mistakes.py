@@ -89,6 +89,15 @@ def test_a_file_in_the_place_of_a_streams_folder_is_told(tmp_path: Path) -> None
     assert "kept/softmax cannot be made: File exists" in output
 
 
+def test_ctrl_c_before_anything_is_played_has_its_own_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "require", interrupted)
+    words = ["bench", "ladder", str(stream(tmp_path, "softmax")), "--device", "cpu"]
+    assert CliRunner().invoke(main, words).exit_code == 130
+
+
 @pytest.mark.parametrize("budget", ["nan", "inf", "1e8"])
 def test_a_budget_that_is_no_number_of_seconds_is_told(tmp_path: Path, budget: str) -> None:
     output = said("ladder", stream(tmp_path, "softmax"), "--device", "cpu", "--budget-device-s", budget)

@@ -110,6 +110,13 @@ def test_a_pass_that_ended_early_marks_the_report_and_its_rows() -> None:
     assert all(row.partial for row in report.streams[0].compared)
 
 
+def test_a_flat_pass_that_ended_early_is_no_loss_of_a_rule_that_went_on() -> None:
+    cut = FLAT_PASS.model_copy(update={"asked": FLAT_PASS.asked[:6], "ended": "its budget ended at quick of b"})
+    assert list(closing(whole(reported(cut, halved("b", "c"))))) == [
+        "No rule spent more than flat or found less, as far as it was played."
+    ]
+
+
 def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
     asked = list(FLAT_PASS.asked)
     asked[0] = asked[0].model_copy(update={"outcome": None, "said": "The device did not answer."})

@@ -128,6 +128,21 @@ def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
     )  # fmt: skip
 
 
+def test_what_a_fault_left_unmeasured_is_no_saving() -> None:
+    asked = tuple(each for each in FLAT_PASS.asked if each.id != "c" or each.rung == "compile")
+    lost = tuple(
+        each.model_copy(update={"outcome": None, "said": "No answer."}) if each.id == "c" else each for each in asked
+    )
+    faulty = FLAT_PASS.model_copy(update={"rule": "halving", "asked": lost})
+    report = reported(FLAT_PASS, faulty)
+    assert report.why_partial == ("halving: c met a fault at compile: No answer.",)
+    assert report.notes == ()
+    (row,) = [row for row in report.compared if row.rule == "halving"]
+    assert (row.partial, row.gpu_s_ratio_flat) == (True, None)
+    of_flat = reported(FLAT_PASS.model_copy(update={"asked": lost}), halved("b", "c"))
+    assert [row.gpu_s_ratio_flat for row in of_flat.compared if row.rule == "halving"] == [None]
+
+
 def test_a_stream_without_a_right_candidate_and_time_lost_to_others_are_noted() -> None:
     asked = tuple(
         each.model_copy(update={"queue_s": 3.0, "wall_s": 4.0}) for each in FLAT_PASS.asked if each.rung == "compile"

@@ -171,7 +171,7 @@ class _Bench:
             playing.why.append(f"the server is gone ({told[0]})" if lost else one_line(str(told[0])))
 
     async def _play(self, server: StdioServerParameters, playing: _Play) -> None:
-        name = playing.stream.name
+        name = escape(playing.stream.name)
         with self._console.status(f"{name}: starting") as status:
             async with Client(server) as client:
                 try:

@@ -161,6 +161,24 @@ def test_a_report_is_read_back_as_it_was_written_and_drawn(tmp_path: Path) -> No
     assert "halving, live" in (tmp_path / "plots" / "s.svg").read_text("utf-8")
 
 
+def test_a_report_from_elsewhere_does_not_choose_where_plots_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("../out", str(tmp_path / "out"), "a\0b"):
+        elsewhere = reported(FLAT_PASS).model_copy(update={"stream": name})
+        (tmp_path / "report.json").write_text(whole(elsewhere).model_dump_json())
+        assert draw(tmp_path / "report.json", tmp_path / "plots") == 2
+        assert "is no name for the file of a plot" in capsys.readouterr().err
+
+
+def test_a_stream_with_dollars_in_its_name_is_drawn_as_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(
+        whole(reported(FLAT_PASS).model_copy(update={"stream": r"a$\frac$b"})).model_dump_json()
+    )
+    assert draw(tmp_path / "report.json", tmp_path) == 0
+    assert r"a$\frac$b on" in (tmp_path / r"a$\frac$b.svg").read_text("utf-8")
+
+
 def test_without_matplotlib_it_is_told_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

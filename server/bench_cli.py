@@ -63,8 +63,8 @@ def bench_ladder(
 
     `flat` is the truth; each rule of --live runs beside it on the same data folder, in random order, and --rules are
     replayed on the truth. With --data the ledgers are kept as evidence, one folder a stream. The exit status is 0; 1
-    where the report is partial (a budget that ended, a server that was lost); 2 where it cannot begin; 130 after
-    Ctrl-C.
+    where the report is partial (a budget that ended, a server that was lost, a candidate left behind by a fault); 2
+    where it cannot begin; 130 after Ctrl-C.
     """
     from kernelgate.server.bench.command import Wish, parted, run_ladder
 

@@ -50,9 +50,11 @@ class Compared(Frozen):
     flat_best_ratio: float | None
     regret_pct: float | None
     """How much longer the rule's best takes than that of the truth; against the baseline where it found none. None
-    where no candidate was correct: there is nothing to regret."""
+    where no candidate was correct: there is nothing to regret; and where the truth did not time the rule's best, as a
+    flat pass that ended early may not have: nothing is known of it."""
     false_drops: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
-    """Refused to the end, though the truth's interval lies wholly above that of the rule's best."""
+    """Refused to the end, though the truth's interval lies wholly above that of the rule's best (as for `regret_pct`,
+    1.0 where it found none, and nothing where the truth did not time its best)."""
     false_drops_1pct: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     """Of them those that the truth has more than 1 % ahead of the rule's best."""
     false_promotions: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
@@ -80,7 +82,7 @@ class Total(Frozen):
     plays: int
     partial: int
     without_regret: int
-    """In which no candidate was correct."""
+    """In which no candidate was correct, or the truth did not time the rule's best."""
     device_s: float
     flat_device_s: float
     gpu_s_ratio_flat: Interval | None
@@ -113,7 +115,8 @@ def compare(truth: Truth, played: Played) -> Compared:
         (each for each in known.items() if _leads(each[1])), key=lambda each: order_of(each[1]), default=None
     )
     own = known.get(played.best) if played.best else None
-    drops = _false_drops(played, known, own)
+    unknown_best = played.best is not None and own is None
+    drops = [] if unknown_best else _false_drops(played, known, own)
     reached = _within_reach(played, flat_best)
     device_s_total, flat_device_s = sum(played.device_s.values()), _sum(truth, lambda outcome: outcome.device_s)
     # A replay goes as far as the truth does; a live pass may have gone further, or ended before.
@@ -137,7 +140,7 @@ def compare(truth: Truth, played: Played) -> Compared:
         best_ratio=own.ratio if own else None,
         flat_best=flat_best[0] if flat_best else None,
         flat_best_ratio=flat_best[1].ratio if flat_best else None,
-        regret_pct=_regret_pct(flat_best[1] if flat_best else None, own),
+        regret_pct=None if unknown_best else _regret_pct(flat_best[1] if flat_best else None, own),
         false_drops=tuple(drops),
         false_drops_1pct=tuple(each for each in drops if known[each].ratio > CLOSE * (own.ratio if own else 1.0)),
         false_promotions=_false_promotions(played, known),

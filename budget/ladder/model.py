@@ -15,7 +15,8 @@ class Line(Frozen):
     """Unique in the stream; a candidate's `parent` is the id of an earlier line."""
     parent: str | None = None
     source: str
-    note: str = ""
+    note: str = Field(default="", max_length=2000)
+    """As long as `compile` takes it; a limit also makes half of a pair of surrogates an error here."""
 
 
 class Stream(Frozen):
@@ -49,6 +50,9 @@ class Tried(Frozen):
     outcomes: Annotated[tuple[Outcome, ...], BeforeValidator(as_tuple)]
     parent: str | None = None
     """Id of another one of the truth, which comes before it in every order."""
+    twin_of: str | None = None
+    """Id of the first one of the stream with the same source: to a book both are one candidate, which is paid for
+    once, whichever of them comes first."""
 
 
 class Truth(Frozen):
@@ -61,7 +65,8 @@ class Truth(Frozen):
     tried: Annotated[tuple[Tried, ...], BeforeValidator(as_tuple)]
     """In the order of the stream."""
     complete: bool = True
-    """False where a budget ended before the stream did: what follows from it is partial."""
+    """False where a budget ended before the stream did, or a fault left a candidate unmeasured: what follows from it
+    is partial."""
 
 
 class Point(Frozen):
@@ -97,4 +102,4 @@ class Played(Frozen):
     partial: bool = False
     """It did not meet all that the stream has, or the truth does not."""
     ended: bool = False
-    """Its own budget, or what interrupted it, ended it before the stream did."""
+    """Its own budget, or what interrupted it, ended it before the stream did, or a fault left a candidate behind."""

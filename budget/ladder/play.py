@@ -9,8 +9,8 @@ How a stream is played, through a server or on a truth alike (`steps`):
 - After that, where an exploration purse is given, what is still refused is bought off, best quick ratio first, while
   the purse lasts.
 - A call that the budget cannot pay whole is not made, and the play ends there: partial.
-- A source that comes twice is a second candidate. It costs what the truth says that it cost, which is nothing where the
-  book answered it.
+- A source that comes twice (`twin_of`) is one candidate: a rung that it has behind it is answered as the book answers
+  it, free, without its rule, and without a second place in the ranks.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -93,14 +93,20 @@ def play(
     ids = list(by_id) if order is None else list(order)
     if len(set(ids)) != len(ids) or not set(ids) <= set(by_id):
         raise ValueError("an order names candidates of the truth, each at most once")
-    gate = _Gate(rule, chosen, {each: f"c{number}" for number, each in enumerate(ids, 1)}, overrides)
+    firsts = {tried.id: tried.twin_of or tried.id for tried in truth.tried}
+    places = {first: f"c{number}" for number, first in enumerate(dict.fromkeys(firsts[each] for each in ids), 1)}
+    gate = _Gate(rule, chosen, {each: places[firsts[each]] for each in ids}, overrides)
     purse_s = float("inf") if budget_device_s is None else budget_device_s
     partial, ended = not truth.complete, False
     calls = steps(ids, overrides)
     step = next(calls, None)
     while step is not None:
-        outcome = _recorded(by_id[step.id], step.rung)
-        if outcome is None:
+        # What the first of twins cost is what any of them costs that comes first here.
+        outcome = _recorded(by_id.get(firsts[step.id], by_id[step.id]), step.rung)
+        if outcome is not None and gate.answers(step):
+            outcome = _recorded(by_id[step.id], step.rung) or outcome
+            gate.answer(step, outcome)
+        elif outcome is None:
             # A truth that was cut short, or in which a rung fell out: nothing is known of what comes behind.
             partial = True
         elif gate.charged_s + outcome.device_s > purse_s + _ROUNDING_S:
@@ -140,11 +146,24 @@ class _Gate:
     device_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(map(str, LADDER), 0.0))
     admitted: list[str] = field(default_factory=list[str])
     refused: dict[str, None] = field(default_factory=dict[str, None])
+    measured: set[tuple[str, Rung]] = field(default_factory=set[tuple[str, Rung]])
     curve: list[Point] = field(default_factory=list[Point])
 
     @property
     def charged_s(self) -> float:
         return sum(self.device_s.values())
+
+    def answers(self, step: Step) -> bool:
+        """Whether the book has the answer already, from a twin."""
+        return (self.numbers[step.id], step.rung) in self.measured
+
+    def answer(self, step: Step, outcome: Outcome) -> None:
+        """Let a twin through: it is a call, and took its time."""
+        self.calls[step.rung] += 1
+        self.wall_s = round(self.wall_s + (outcome.wall_s if outcome.device_s == 0.0 else 0.0), 9)
+        if step.rung is Rung.precise:
+            self.refused.pop(step.id, None)
+            self.admitted.append(step.id)
 
     def opens(self, step: Step) -> bool:
         """Whether the rule lets a step in, which is asked at precise alone."""
@@ -167,6 +186,7 @@ class _Gate:
         """Charge a call, and let the rule see what it said."""
         self.seq += 1
         rung = step.rung
+        self.measured.add((self.numbers[step.id], rung))
         self.calls[rung] += 1
         self.device_s[rung] = round(self.device_s[rung] + outcome.device_s, 9)
         self.wall_s = round(self.wall_s + outcome.wall_s, 9)

@@ -31,7 +31,7 @@ def read_stream(path: Path, task: str | None = None) -> Stream:
         BadStream: the file cannot be read, or a line is wrong.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")  # some editors put a mark in front
     except OSError as error:
         raise BadStream(f"{path}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
@@ -58,7 +58,10 @@ def parse_stream(text: str, name: str, task: str) -> Stream:
         lines.append(line)
     if not lines:
         raise BadStream(f"{name} is empty: a stream has one candidate a line, as JSON with id and source.")
-    return Stream(name=name.removesuffix(".jsonl"), task=task, lines=tuple(lines))
+    own = name.removesuffix(".jsonl")
+    if not own.strip("."):  # its folder and its plot are named so
+        raise BadStream(f"{name} gives its stream no name: rename the file to NAME.jsonl.")
+    return Stream(name=own, task=task, lines=tuple(lines))
 
 
 def _line(written: str) -> Line:

@@ -30,6 +30,7 @@ from kernelgate.server.bench.report import (
 )  # fmt: skip
 from kernelgate.server.bench.serving import server_on, warm_up
 from kernelgate.server.bench.tables import all_streams_table, closing, stream_table
+from kernelgate.server.policy import MOST_S
 from kernelgate.server.preflight import require
 from kernelgate.server.reading_commands import write
 from kernelgate.server.settings import Settings, from_environment
@@ -60,7 +61,10 @@ class Wish:
 
 def run_ladder(settings: Settings, wish: Wish) -> int:
     """Play the streams; 0 if all of it was played, 1 where the report is partial, 130 after Ctrl-C."""
-    return guarded(lambda: _Bench(settings, wish).run())
+    try:
+        return guarded(lambda: _Bench(settings, wish).run())
+    except KeyboardInterrupt:  # before the first stream or behind the last one; click's own status would mean partial
+        return INTERRUPTED
 
 
 def draw(report_file: Path, folder: Path) -> int:
@@ -102,6 +106,8 @@ class _Bench:
         self._settings, self._wish = settings, wish
         self._console = Console(soft_wrap=True, highlight=False)
         self._live, self._parameters = _rules_of(wish, settings)
+        if wish.budget_device_s is not None and not 0 < wish.budget_device_s <= MOST_S:
+            raise Trouble(f"--budget-device-s is above 0 and up to {MOST_S:g}, got {wish.budget_device_s:g}")
         self._streams = _streams_of(wish)
         require(settings)
         # Tasks that were added with `kernelgate tasks add` lie in the usual data folder, not in that of this command.
@@ -109,8 +115,8 @@ class _Bench:
         self._task_dirs = (*settings.task_dirs, *((usual,) if usual.is_dir() else ()))
         catalogue = Catalogue(self._task_dirs, settings.kernelbench)
         self._tasks = [named(catalogue, stream.task) for stream in self._streams]
-        self._require_places()
         self._done: list[StreamReport] = []
+        self._require_places()
 
     def _require_places(self) -> None:
         for stream in self._streams:
@@ -119,9 +125,11 @@ class _Bench:
                     f"{self._wish.data / stream.name} has a ledger already, which would answer from the book; "
                     "name another folder with --data"
                 )
-        for place in (self._wish.output.parent if self._wish.output else None, self._wish.plots, self._wish.data):
+        kept = [self._wish.data / stream.name for stream in self._streams] if self._wish.data is not None else []
+        for place in (self._wish.output.parent if self._wish.output else None, self._wish.plots, *kept):
             if place is not None:
                 plots.make_folder(place)
+        self._keep()  # a file that cannot be written must be told before hours of a device are spent
 
     def run(self) -> int:
         if self._wish.plots is not None and (lacking := plots.why_not()):
@@ -165,7 +173,7 @@ class _Bench:
             playing.why.append(f"the server is gone ({told[0]})" if lost else one_line(str(told[0])))
 
     async def _play(self, server: StdioServerParameters, playing: _Play) -> None:
-        name = playing.stream.name
+        name = escape(playing.stream.name)
         with self._console.status(f"{name}: starting") as status:
 
             def begins(what: str) -> None:

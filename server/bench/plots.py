@@ -37,6 +37,10 @@ def draw(report: LadderReport, folder: Path) -> list[Path]:
     """One file `<stream>.svg` for each stream that has anything to show; raises `Trouble`."""
     if lacking := why_not():
         raise Trouble(lacking)
+    for each in report.streams:
+        # A report may come from elsewhere: it must not choose where files are written.
+        if "\0" in each.stream or Path(each.stream).name != each.stream:
+            raise Trouble(f"the report has a stream {each.stream!r}, which is no name for the file of a plot")
     make_folder(folder)
     return [_draw(each, folder / f"{each.stream}.svg") for each in report.streams if any(p.curve for p in each.played)]
 
@@ -57,7 +61,8 @@ def _draw(report: StreamReport, path: Path) -> Path:
         axes.axhline(1.0, color="grey", linewidth=0.8, linestyle=":")
         axes.set_xlabel("GPU seconds charged" if report.unit == "gpu_s" else "CPU seconds charged")
         axes.set_ylabel("best so far (baseline / candidate)")
-        axes.set_title(f"{report.stream} on {report.device}{' (partial)' if report.why_partial else ''}")
+        title = f"{report.stream} on {report.device}{' (partial)' if report.why_partial else ''}"
+        axes.set_title(title, parse_math=False)  # a file may have dollars in its name
         axes.legend(loc="lower right")
         try:
             figure.savefig(path, format="svg", metadata={"Date": None})

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kernelgate.budget.ladder.model import Outcome, Played, Point, Stream, Tried, Truth
 from kernelgate.budget.model import LADDER, PASSING, History, Rung, Scored
 from kernelgate.budget.promotion import incumbent_of
-from kernelgate.server.bench.live import Asked, Pass
+from kernelgate.server.bench.live import Asked, Pass, marked
 
 
 def truth_of(stream: Stream, flat: Pass) -> Truth:
@@ -14,8 +14,20 @@ def truth_of(stream: Stream, flat: Pass) -> Truth:
     for each in flat.asked:
         if each.outcome is not None:
             outcomes[each.id].append(each.outcome)
-    tried = tuple(Tried(id=name, outcomes=tuple(found)) for name, found in outcomes.items())
-    return Truth(stream=stream.name, task=stream.task, device=flat.device, tried=tried, complete=not flat.ended)
+    firsts: dict[str, str] = {}
+    twins = {line.id: firsts.setdefault(marked(line.source, ""), line.id) for line in stream.lines}
+    tried = tuple(
+        Tried(id=name, outcomes=tuple(found), twin_of=twins[name] if twins[name] != name else None)
+        for name, found in outcomes.items()
+    )
+    complete = not flat.ended and not lasting_faults(flat)
+    return Truth(stream=stream.name, task=stream.task, device=flat.device, tried=tried, complete=complete)
+
+
+def lasting_faults(seen: Pass) -> tuple[Asked, ...]:
+    """Faults after which a candidate was not asked about again: what it would have cost is not known."""
+    last = {each.id: each for each in seen.asked}
+    return tuple(each for each in last.values() if each.outcome is None and each.refused is None)
 
 
 def played_of(stream: Stream, seen: Pass, truth: Truth | None) -> Played:
@@ -28,14 +40,15 @@ def played_of(stream: Stream, seen: Pass, truth: Truth | None) -> Played:
             device_s[each.rung] = round(device_s[each.rung] + each.outcome.device_s, 9)
     doors = {each.id: each for each in seen.asked if each.rung is Rung.precise}  # the last answer at the door counts
     incumbents = _incumbents(stream, seen.asked)
+    ended = bool(seen.ended or lasting_faults(seen))  # what was not measured for a fault must not look saved
     return Played(
         stream=stream.name, rule=seen.rule, parameters=seen.parameters, live=True, calls=calls, device_s=device_s,
         wall_s=round(sum(each.wall_s for each in seen.asked), 9), best=incumbents[-1].id if incumbents else None,
         admitted=tuple(each.id for each in seen.asked if each.rung is Rung.precise and each.outcome is not None),
         refused=tuple(name for name, each in doors.items() if each.refused == "rule"),
         curve=_curve(seen.asked, incumbents, truth),
-        partial=bool(seen.ended) or (truth is not None and not truth.complete),
-        ended=bool(seen.ended),
+        partial=ended or (truth is not None and not truth.complete),
+        ended=ended,
     )  # fmt: skip
 
 
@@ -46,6 +59,8 @@ def _incumbents(stream: Stream, asked: Sequence[Asked]) -> list[Asked]:
     found: list[Asked] = []
     for seq, each in enumerate(asked, 1):
         outcome = each.outcome
+        if each.replayed:  # its twin led, or did not
+            continue
         if each.rung is not Rung.precise or outcome is None or outcome.verdict not in PASSING[Rung.precise]:
             continue
         if outcome.ratio is None or outcome.low is None or outcome.high is None:

@@ -12,8 +12,8 @@ from kernelgate.budget.ladder.model import Played, Stream, Truth
 from kernelgate.budget.ladder.play import play
 from kernelgate.budget.model import Rung
 from kernelgate.budget.rules import find_rules
-from kernelgate.server.bench.live import FLAT, Pass
-from kernelgate.server.bench.record import played_of, truth_of
+from kernelgate.server.bench.live import FLAT, Asked, Pass
+from kernelgate.server.bench.record import lasting_faults, played_of, truth_of
 from kernelgate.server.installed import package_version
 from kernelgate.server.trouble import Trouble
 from kernelgate.tasks.model import Frozen
@@ -121,6 +121,7 @@ def stream_report(
         compared=tuple(compare(truth, each) for each in played) if truth is not None else (),
         why_partial=(
             *why, *(f"{each.rule}: {each.ended}" for each in passes if each.ended),
+            *(_fault(each, asked) for each in passes if not each.ended for asked in lasting_faults(each)),
             *(f"{rule}: it was not begun" for rule in missing),
         ),
         notes=tuple(_notes(passes, truth)),
@@ -134,14 +135,19 @@ def _notes(passes: Iterable[Pass], truth: Truth | None) -> Iterable[str]:
         waited_s, wall_s = sum(one.queue_s for one in each.asked), sum(one.wall_s for one in each.asked)
         if waited_s > TOLD_WAIT * wall_s:
             yield f"{each.rule}: {waited_s:.1f} of {wall_s:.1f} s went by waiting for the device, which others used"
+        told = () if each.ended else lasting_faults(each)
         for asked in each.asked:
-            if asked.outcome is None and asked.refused is None:
-                yield f"{each.rule}: {asked.id} met a fault at {asked.rung}: {asked.said}"
+            if asked.outcome is None and asked.refused is None and asked not in told:
+                yield _fault(each, asked)
         beyond = [asked.id for asked in each.asked if asked.refused not in (None, "rule", "purse", "deadline")]
         if beyond:
             first = next(asked for asked in each.asked if asked.id == beyond[0] and asked.refused is not None)
             many = "one candidate" if len(beyond) == 1 else f"{len(beyond)} candidates"
             yield f"{each.rule}: {many} could not go on, {first.id} at {first.rung}: {first.said}"
+
+
+def _fault(seen: Pass, asked: Asked) -> str:
+    return f"{seen.rule}: {asked.id} met a fault at {asked.rung}: {asked.said}"
 
 
 def ladder_report(
@@ -172,7 +178,7 @@ def losses_of(row: Compared) -> Iterable[str]:
     """Where a rule was no better than flat, each as a sentence."""
     who = f"{row.stream}: {named(row.rule, live=row.live)}"
     saved = row.flat_device_s_total - row.device_s_total
-    if saved < 0:
+    if saved < 0 and row.gpu_s_ratio_flat is not None:  # else the two did not meet the same candidates
         yield f"{who}, spent {-saved:.3f} device seconds more than flat"
     if row.regret_pct is not None and row.regret_pct > TARGET_REGRET_PCT:
         found = f"its best, {row.best}, is" if row.best is not None else "it found none, and the baseline is"

@@ -17,6 +17,7 @@ from kernelgate.server.bench.live import WAIT_S, marked
 from kernelgate.server.bench.report import WarmUp
 from kernelgate.server.policy import FILE_NAME, MOST_S, Policy
 from kernelgate.server.settings import Settings
+from kernelgate.server.trouble import Trouble
 from kernelgate.tasks.model import Task
 
 WARM_UP_RULE: Final = "halving"
@@ -47,9 +48,12 @@ def policy_text(policy: Policy, caps: Budget) -> str:
 
 def server_on(settings: Settings, folder: Path, task_dirs: Sequence[Path], stream: Stream) -> StdioServerParameters:
     """The server to start; its data folder is made, with its policy in it."""
-    folder.mkdir(parents=True, exist_ok=True)
     policy_file = folder / FILE_NAME
-    policy_file.write_text(policy_text(settings.policy, caps_for(stream)), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        policy_file.write_text(policy_text(settings.policy, caps_for(stream)), encoding="utf-8")
+    except OSError as error:
+        raise Trouble(f"{policy_file} cannot be written: {error.strerror}; name another folder with --data") from None
     command = ["-m", "kernelgate.server", "serve", "--data", str(folder), "--config", str(policy_file)]
     for flag, value in (("--device", settings.device), ("--kernelbench", settings.kernelbench)):
         command += [flag, str(value)] if value else []

@@ -50,6 +50,15 @@ def test_intervals_that_overlap_are_no_false_drop() -> None:
     assert row.false_drops == ()
 
 
+def test_a_best_that_a_truth_cut_short_did_not_time_is_no_regret_and_no_bar() -> None:
+    whole = truth(timed("a", 1.6, quick=0.5, quick_verdict=Verdict.clearly_slower), timed("b", 2.0))
+    live = play(whole, RULES["halving"], {}).model_copy(update={"live": True})
+    cut = whole.tried[1].model_copy(update={"outcomes": whole.tried[1].outcomes[:2]})
+    row = compare(truth(whole.tried[0], cut, complete=False), live)
+    assert (row.best, row.best_ratio, row.regret_pct, row.false_drops) == ("b", None, None, ())
+    assert total([row]).without_regret == 1
+
+
 def test_what_was_dropped_for_nothing_counts_against_the_baseline() -> None:
     of = truth(timed("a", 1.5, quick=0.5, quick_verdict=Verdict.clearly_slower))
     row = judged(of)

@@ -93,6 +93,19 @@ def test_a_source_that_comes_twice_costs_what_the_truth_says() -> None:
     assert sum(flat(truth(first, timed("b", 2.0))).device_s.values()) == 2 * ALL_S
 
 
+def test_twins_are_one_candidate_paid_for_by_the_first_of_them_in_any_order() -> None:
+    first, second = timed("a", 2.0), timed("b", 2.0)
+    free = tuple(each.model_copy(update={"device_s": 0.0}) for each in second.outcomes)
+    of = truth(first, second.model_copy(update={"outcomes": free, "twin_of": "a"}), timed("c", 1.5))
+    for order in (None, ("b", "a", "c"), ("b", "c", "a")):
+        seen = play(of, RULES["flat"], {}, order)
+        assert sum(seen.device_s.values()) == 2 * sum(COST_S.values())
+        assert (sum(seen.calls.values()), set(seen.admitted)) == (12, {"a", "b", "c"})
+    assert sum(play(of, RULES["flat"], {}, ("b",)).device_s.values()) == sum(COST_S.values())
+    # Two candidates at quick, not three: one in two may enter, and c is not in it.
+    assert halved(of, eta=1.5, overlap_limit=0).refused == ("c",)
+
+
 def test_a_candidate_that_fails_at_precise_is_no_incumbent() -> None:
     failed = Tried(id="a", outcomes=(
         *timed("a", 9.0).outcomes[:3], outcome(Rung.precise, Verdict.wrong_values),

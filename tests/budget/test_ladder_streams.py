@@ -43,6 +43,15 @@ def test_a_stream_is_of_the_task_that_its_file_is_named_after_unless_another_is_
         ('{"id": "b", "parent": "b", "source": ""}', "line 2: parent 'b' of 'b' is the id of no earlier line."),
         (r'{"id": "b", "source": "\ud800"}', "line 2: source of 'b': candidate.py is not valid UTF-8 text."),
         (
+            r'{"id": "b", "source": "", "note": "\ud800"}',
+            "line 2: note: Input should be a valid string, unable to parse",
+        ),
+        (r'{"id": "\ud800", "source": ""}', "line 2: id: Input should be a valid string, unable to parse"),
+        (
+            json.dumps({"id": "b", "source": "", "note": "n" * 2001}),
+            "line 2: note: String should have at most 2000 characters.",
+        ),
+        (
             json.dumps({"id": "b", "source": "x" * (MAX_SOURCE_BYTES + 1)}),
             "line 2: source of 'b': the source has 524,289 bytes; at most 524,288 are taken.",
         ),
@@ -65,6 +74,18 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes(GOOD.encode() + b'\n{"id": "\xe9"}')
     with pytest.raises(BadStream, match=r"^latin\.jsonl, line 2: not UTF-8 text\.$"):
         read_stream(tmp_path / "latin.jsonl")
+
+
+def test_a_mark_in_front_and_returns_before_the_ends_of_lines_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "softmax.jsonl").write_bytes(b"\xef\xbb\xbf" + GOOD.encode() + b"\r\n")
+    assert len(read_stream(tmp_path / "softmax.jsonl").lines) == 1
+
+
+@pytest.mark.parametrize("name", [".jsonl", "...jsonl"])
+def test_a_file_whose_name_would_be_no_folder_of_its_own_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(GOOD)
+    with pytest.raises(BadStream, match=r"gives its stream no name: rename the file to NAME\.jsonl\.$"):
+        read_stream(tmp_path / name, "softmax")
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)

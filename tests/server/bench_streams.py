@@ -100,7 +100,7 @@ def refusal(kind: str) -> dict[str, Any]:
 QUICK = {"a": 1.1, "b": 1.5, "c": 1.2}
 PRECISE = {"a": 1.12, "b": 1.48, "c": 1.6}
 STREAM = Stream(
-    name="s", task="t", lines=tuple(Line(id=name, source="x = 1", note=name, parent=None) for name in QUICK)
+    name="s", task="t", lines=tuple(Line(id=name, source=f"{name} = 1", note=name, parent=None) for name in QUICK)
 )  # fmt: skip
 ALONE = {"compile": went("built"), "check_correctness": went("correct")}
 

@@ -76,6 +76,34 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_spent(tmp_pat
     assert "cannot be made" in said("ladder", path, "--device", "cpu", "-o", tmp_path / "file" / "report.json")
 
 
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_spent(tmp_path: Path) -> None:
+    assert "cannot be written (Is a directory)" in said(
+        "ladder", stream(tmp_path, "softmax"), "--device", "cpu", "-o", tmp_path
+    )
+
+
+def test_a_file_in_the_place_of_a_streams_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "softmax").touch()
+    output = said("ladder", stream(tmp_path, "softmax"), "--device", "cpu", "--data", tmp_path / "kept")
+    assert "kept/softmax cannot be made: File exists" in output
+
+
+def test_ctrl_c_before_anything_is_played_has_its_own_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "require", interrupted)
+    words = ["bench", "ladder", str(stream(tmp_path, "softmax")), "--device", "cpu"]
+    assert CliRunner().invoke(main, words).exit_code == 130
+
+
+@pytest.mark.parametrize("budget", ["nan", "inf", "1e8"])
+def test_a_budget_that_is_no_number_of_seconds_is_told(tmp_path: Path, budget: str) -> None:
+    output = said("ladder", stream(tmp_path, "softmax"), "--device", "cpu", "--budget-device-s", budget)
+    assert "--budget-device-s is above 0 and up to 1e+07, got" in output
+
+
 def test_a_task_of_ones_own_needs_its_folder(tmp_path: Path) -> None:
     path = stream(tmp_path)
     assert "sums" in said("ladder", path, "--device", "cpu")

@@ -120,6 +120,13 @@ def test_a_pass_that_ended_early_marks_the_report_and_its_rows() -> None:
     assert all(row.partial for row in report.streams[0].compared)
 
 
+def test_a_flat_pass_that_ended_early_is_no_loss_of_a_rule_that_went_on() -> None:
+    cut = FLAT_PASS.model_copy(update={"asked": FLAT_PASS.asked[:6], "ended": "its budget ended at quick of b"})
+    assert list(closing(whole(reported(cut, halved("b", "c"))))) == [
+        "No rule spent more than flat or found less, as far as it was played."
+    ]
+
+
 def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
     asked = list(FLAT_PASS.asked)
     asked[0] = asked[0].model_copy(update={"outcome": None, "said": "The device did not answer."})
@@ -129,6 +136,21 @@ def test_faults_and_rungs_that_the_device_lacks_are_noted() -> None:
         "flat: a met a fault at compile: The device did not answer.",
         "flat: one candidate could not go on, b at compile: No GPU.",
     )  # fmt: skip
+
+
+def test_what_a_fault_left_unmeasured_is_no_saving() -> None:
+    asked = tuple(each for each in FLAT_PASS.asked if each.id != "c" or each.rung == "compile")
+    lost = tuple(
+        each.model_copy(update={"outcome": None, "said": "No answer."}) if each.id == "c" else each for each in asked
+    )
+    faulty = FLAT_PASS.model_copy(update={"rule": "halving", "asked": lost})
+    report = reported(FLAT_PASS, faulty)
+    assert report.why_partial == ("halving: c met a fault at compile: No answer.",)
+    assert report.notes == ()
+    (row,) = [row for row in report.compared if row.rule == "halving"]
+    assert (row.partial, row.gpu_s_ratio_flat) == (True, None)
+    of_flat = reported(FLAT_PASS.model_copy(update={"asked": lost}), halved("b", "c"))
+    assert [row.gpu_s_ratio_flat for row in of_flat.compared if row.rule == "halving"] == [None]
 
 
 def test_a_stream_without_a_right_candidate_and_time_lost_to_others_are_noted() -> None:
@@ -147,6 +169,24 @@ def test_a_report_is_read_back_as_it_was_written_and_drawn(tmp_path: Path) -> No
     assert read_report(tmp_path / "report.json") == report
     assert draw(tmp_path / "report.json", tmp_path / "plots") == 0
     assert "halving, live" in (tmp_path / "plots" / "s.svg").read_text("utf-8")
+
+
+def test_a_report_from_elsewhere_does_not_choose_where_plots_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("../out", str(tmp_path / "out"), "a\0b"):
+        elsewhere = reported(FLAT_PASS).model_copy(update={"stream": name})
+        (tmp_path / "report.json").write_text(whole(elsewhere).model_dump_json())
+        assert draw(tmp_path / "report.json", tmp_path / "plots") == 2
+        assert "is no name for the file of a plot" in capsys.readouterr().err
+
+
+def test_a_stream_with_dollars_in_its_name_is_drawn_as_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(
+        whole(reported(FLAT_PASS).model_copy(update={"stream": r"a$\frac$b"})).model_dump_json()
+    )
+    assert draw(tmp_path / "report.json", tmp_path) == 0
+    assert r"a$\frac$b on" in (tmp_path / r"a$\frac$b.svg").read_text("utf-8")
 
 
 def test_without_matplotlib_it_is_told_how_to_get_it(

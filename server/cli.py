@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kernelgate.server.bench_cli import bench
+from kernelgate.server.bench.cli import bench
 from kernelgate.server.command_options import data_option as _data
 from kernelgate.server.command_options import settings_from as _settings
 from kernelgate.server.command_options import settings_options as _options

@@ -7,7 +7,6 @@ import pytest
 from bench_streams import stream, tasks
 from click.testing import CliRunner
 
-from kernelgate.server.bench import command
 from kernelgate.server.cli import main
 
 
@@ -16,7 +15,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def started(*_: object) -> None:
         raise AssertionError("a server was started")
 
-    monkeypatch.setattr(command, "server_on", started)
+    monkeypatch.setattr(ladder_command, "server_on", started)
     monkeypatch.setenv("KERNELGATE_HOME", str(tmp_path / "home"))
 
 
@@ -93,7 +92,7 @@ def test_ctrl_c_before_anything_is_played_has_its_own_status(tmp_path: Path, mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "require", interrupted)
+    monkeypatch.setattr(ladder_command, "require", interrupted)
     words = ["bench", "ladder", str(stream(tmp_path, "softmax")), "--device", "cpu"]
     assert CliRunner().invoke(main, words).exit_code == 130
 

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from kernelgate.budget.ladder.stream import read_stream
 from kernelgate.server.bench import plots
-from kernelgate.server.bench.command import draw
+from kernelgate.server.bench.ladder_command import draw
+from kernelgate.server.bench.ladder_tables import all_streams_table, closing, stream_table
 from kernelgate.server.bench.live import FLAT, Pass
 from kernelgate.server.bench.report import (
     LadderReport,
@@ -22,7 +23,6 @@ from kernelgate.server.bench.report import (
     stream_report,
 )  # fmt: skip
 from kernelgate.server.bench.serving import caps_for, policy_text, server_on
-from kernelgate.server.bench.tables import all_streams_table, closing, stream_table
 from kernelgate.server.policy import Policy, Price, policy_of
 from kernelgate.server.settings import Settings
 

@@ -18,7 +18,7 @@ from kernelgate.budget.ladder.simulate import KINDS, simulate
 from kernelgate.budget.ledger import Ledger
 from kernelgate.budget.promotion import Rule
 from kernelgate.budget.rules import find_rules
-from kernelgate.server.bench_tables import compared_table, totals_table
+from kernelgate.server.bench.replay_tables import compared_table, totals_table
 from kernelgate.server.trouble import Trouble, guarded
 
 SEED: Final = 1

@@ -6,8 +6,8 @@ from typing import Final
 from kernelgate.budget.ladder.compare import Compared
 from kernelgate.budget.model import LADDER
 from kernelgate.server.bench.live import FLAT
+from kernelgate.server.bench.replay_tables import totals_table
 from kernelgate.server.bench.report import LadderReport, StreamReport, named
-from kernelgate.server.bench_tables import totals_table
 from kernelgate.server.tables import Listing
 
 RUNGS: Final = tuple(str(rung) for rung in LADDER)

@@ -19,6 +19,7 @@ from kernelgate.budget.ladder.play import Step
 from kernelgate.budget.ladder.stream import BadStream, read_stream
 from kernelgate.budget.rules import find_rules
 from kernelgate.server.bench import plots
+from kernelgate.server.bench.ladder_tables import all_streams_table, closing, stream_table
 from kernelgate.server.bench.live import FLAT, Pass, Player
 from kernelgate.server.bench.report import (
     LadderReport,
@@ -29,7 +30,6 @@ from kernelgate.server.bench.report import (
     stream_report,
 )  # fmt: skip
 from kernelgate.server.bench.serving import server_on, warm_up
-from kernelgate.server.bench.tables import all_streams_table, closing, stream_table
 from kernelgate.server.policy import MOST_S
 from kernelgate.server.preflight import require
 from kernelgate.server.reading_commands import write

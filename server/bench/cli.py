@@ -33,7 +33,7 @@ def bench_replay(
     data: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay rules over the runs of LEDGER that were measured without a gate (rule flat); no device is used."""
-    from kernelgate.server.bench_commands import replay_book
+    from kernelgate.server.bench.replay_command import replay_book
 
     book = ledger or settings_from(data).ledger
     sys.exit(replay_book(book, run_id, rules, changes, orders=orders, simulated=simulate, as_json=as_json))
@@ -66,7 +66,7 @@ def bench_ladder(
     where the report is partial (a budget that ended, a server that was lost, a candidate left behind by a fault); 2
     where it cannot begin; 130 after Ctrl-C.
     """
-    from kernelgate.server.bench.command import Wish, parted, run_ladder
+    from kernelgate.server.bench.ladder_command import Wish, parted, run_ladder
 
     data = options["data"]
     wish = Wish(
@@ -82,6 +82,6 @@ def bench_ladder(
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Folder of the plots.")
 def bench_plot(report: Path, output: Path) -> None:
     """Draw the plots of a REPORT that `bench ladder` wrote: best so far against device seconds, one SVG a stream."""
-    from kernelgate.server.bench.command import draw
+    from kernelgate.server.bench.ladder_command import draw
 
     sys.exit(draw(report, output))

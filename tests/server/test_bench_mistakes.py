@@ -7,6 +7,7 @@ import pytest
 from bench_streams import stream, tasks
 from click.testing import CliRunner
 
+from kernelgate.server.bench import ladder_command
 from kernelgate.server.cli import main
 
 

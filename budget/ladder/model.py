@@ -1,11 +1,14 @@
 """The nouns of a ladder comparison: a stream of candidates, the truth about it, and what a rule made of it. Pure."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
 from kernelgate.budget.model import Rung, Verdict, as_tuple
 from kernelgate.tasks.model import Frozen
+
+FLAT: Final = "flat"
+"""The rule without a gate, whose run is the truth."""
 
 
 class Line(Frozen):

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kernelgate.budget.ladder.model import Outcome, Tried, Truth
+from kernelgate.budget.ladder.model import FLAT, Outcome, Tried, Truth
 from kernelgate.budget.model import LADDER, PASSING, Rung, Verdict
 from kernelgate.budget.reads import Reads
 from kernelgate.budget.records import RunRecord
 
-FLAT: Final = "flat"
 MOST_RUNS: Final = 10_000
 MOST_NAMED: Final = 3
 _RESULTS: Final = f"""

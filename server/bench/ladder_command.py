@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from kernelgate.budget.errors import one_line
-from kernelgate.budget.ladder.model import Stream
+from kernelgate.budget.ladder.model import FLAT, Stream
 from kernelgate.budget.ladder.play import Step
 from kernelgate.budget.ladder.stream import BadStream, read_stream
 from kernelgate.budget.rules import find_rules
 from kernelgate.server.bench import plots
 from kernelgate.server.bench.ladder_tables import all_streams_table, closing, stream_table
-from kernelgate.server.bench.live import FLAT, Pass, Player
+from kernelgate.server.bench.live import Pass, Player
 from kernelgate.server.bench.report import (
     LadderReport,
     StreamReport,

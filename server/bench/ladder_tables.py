@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from kernelgate.budget.ladder.compare import Compared
+from kernelgate.budget.ladder.model import FLAT
 from kernelgate.budget.model import LADDER
-from kernelgate.server.bench.live import FLAT
 from kernelgate.server.bench.replay_tables import totals_table
 from kernelgate.server.bench.report import LadderReport, StreamReport, named
 from kernelgate.server.tables import Listing

@@ -20,8 +20,6 @@ from kernelgate.server.asking import answer_of
 from kernelgate.server.trouble import Trouble
 from kernelgate.tasks.model import Frozen
 
-FLAT: Final = "flat"
-"""The rule without a gate, whose pass is the truth."""
 WAIT_S: Final = 600.0
 """The longest that one call may wait: asking again while a candidate is measured would only disturb the clock."""
 ENDS: Final[frozenset[RefusalKind]] = frozenset({"purse", "deadline"})

@@ -5,8 +5,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
-from kernelgate.budget.ladder.model import Played
-from kernelgate.server.bench.live import FLAT
+from kernelgate.budget.ladder.model import FLAT, Played
 from kernelgate.server.bench.report import LadderReport, StreamReport, named
 from kernelgate.server.trouble import Trouble
 

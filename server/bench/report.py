@@ -8,11 +8,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from kernelgate.budget.ladder.compare import Compared, Total, compare, total
-from kernelgate.budget.ladder.model import Played, Stream, Truth
+from kernelgate.budget.ladder.model import FLAT, Played, Stream, Truth
 from kernelgate.budget.ladder.play import play
 from kernelgate.budget.model import Rung
 from kernelgate.budget.rules import find_rules
-from kernelgate.server.bench.live import FLAT, Asked, Pass
+from kernelgate.server.bench.live import Asked, Pass
 from kernelgate.server.bench.record import lasting_faults, played_of, truth_of
 from kernelgate.server.installed import package_version
 from kernelgate.server.trouble import Trouble

@@ -9,8 +9,8 @@ import anyio
 from live_server import forward
 from mcp.types import CallToolResult, TextContent
 
-from kernelgate.budget.ladder.model import Line, Stream
-from kernelgate.server.bench.live import FLAT, Pass, Player
+from kernelgate.budget.ladder.model import FLAT, Line, Stream
+from kernelgate.server.bench.live import Pass, Player
 
 REFERENCE = """import torch
 

@@ -8,10 +8,10 @@ from bench_streams import QUICK, STREAM, ScriptedClient, played, refusal, well, 
 from mcp import Client
 
 from kernelgate.budget.ladder.compare import compare
-from kernelgate.budget.ladder.model import Line, Stream
+from kernelgate.budget.ladder.model import FLAT, Line, Stream
 from kernelgate.budget.ladder.play import play
 from kernelgate.budget.rules import find_rules
-from kernelgate.server.bench.live import FLAT, Player, marked
+from kernelgate.server.bench.live import Player, marked
 from kernelgate.server.bench.record import played_of, truth_of
 
 

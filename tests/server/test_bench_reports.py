@@ -9,11 +9,12 @@ import pytest
 from bench_streams import PRECISE, QUICK, STREAM, played, stream, well
 from rich.console import Console
 
+from kernelgate.budget.ladder.model import FLAT
 from kernelgate.budget.ladder.stream import read_stream
 from kernelgate.server.bench import plots
 from kernelgate.server.bench.ladder_command import draw
 from kernelgate.server.bench.ladder_tables import all_streams_table, closing, stream_table
-from kernelgate.server.bench.live import FLAT, Pass
+from kernelgate.server.bench.live import Pass
 from kernelgate.server.bench.report import (
     LadderReport,
     StreamReport,

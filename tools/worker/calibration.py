@@ -16,6 +16,7 @@ from kernelgate.tasks.model import Distribution, Task
 from kernelgate.tasks.tolerance import LIMITS, ROOM, OutputFacts, Source, atol_of, rtol_of
 from kernelgate.tools.worker.compare import PIECE_ELEMENTS, dtype_kind, typical_size
 from kernelgate.tools.worker.inputs import Drawn
+from kernelgate.tools.worker.patterns import pieces_of
 from kernelgate.tools.worker.reference import HeldWorkload
 from kernelgate.tools.worker.structure import leaves
 from kernelgate.tools.worker.variants import CannotTell, exact_leaves
@@ -149,8 +150,7 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(flat: torch.Tensor, truth: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    starts = range(0, truth.numel(), PIECE_ELEMENTS)
-    return [(flat[at : at + PIECE_ELEMENTS], truth[at : at + PIECE_ELEMENTS]) for at in starts]
+    return list(zip(pieces_of(flat, PIECE_ELEMENTS), pieces_of(truth, PIECE_ELEMENTS), strict=True))
 
 
 def _rms(truth: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ import torch
 from kernelgate.tasks.model import Bound, Dtype, Tolerance
 from kernelgate.tasks.tolerance import scaled
 from kernelgate.tools.kit.facts import Mismatch
-from kernelgate.tools.worker.patterns import describe_pattern
+from kernelgate.tools.worker.patterns import describe_pattern, pieces_of
 
 PIECE_ELEMENTS: Final = (64 << 20) // 8
 """64 MiB of float64: a few temporaries of this size are all that a comparison needs beside its answers."""
@@ -185,9 +185,7 @@ def _same_values(got: torch.Tensor, want: torch.Tensor) -> bool:
 def _pieces(
     got: torch.Tensor, want: torch.Tensor, elements: int = PIECE_ELEMENTS
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    got_flat, want_flat = got.reshape(-1), want.reshape(-1)
-    for start in range(0, want.numel(), elements):
-        yield got_flat[start : start + elements], want_flat[start : start + elements]
+    return zip(pieces_of(got.reshape(-1), elements), pieces_of(want.reshape(-1), elements), strict=True)
 
 
 def _compare_piece(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance | Bound, tally: _Tally) -> torch.Tensor:

@@ -36,7 +36,7 @@ def describe_pattern(mask: torch.Tensor, shape: tuple[int, ...]) -> str:
 
 def count_true(mask: torch.Tensor) -> int:
     """How many elements are true; a sum over all at once would first copy the mask as eight bytes each."""
-    return sum(int(piece.sum().item()) for piece in _pieces(mask.reshape(-1)))
+    return sum(int(piece.sum().item()) for piece in pieces_of(mask.reshape(-1), PIECE_ELEMENTS))
 
 
 def looks_like(got: torch.Tensor, inputs: Iterable[torch.Tensor]) -> LooksLike:
@@ -65,12 +65,13 @@ def is_near(got: torch.Tensor, want: torch.Tensor) -> bool:
         return False
     flat = want.reshape(-1)
     typical = flat[:: max(1, flat.numel() // SAMPLED_ELEMENTS)].abs().median()
-    pieces = zip(_pieces(got.reshape(-1)), _pieces(flat), strict=True)
+    pieces = zip(pieces_of(got.reshape(-1), PIECE_ELEMENTS), pieces_of(flat, PIECE_ELEMENTS), strict=True)
     return all(bool(((one - other).abs() <= NEAR_SHARE * (other.abs() + typical)).all()) for one, other in pieces)
 
 
-def _pieces(flat: torch.Tensor) -> Iterator[torch.Tensor]:
-    return (flat[at : at + PIECE_ELEMENTS] for at in range(0, flat.numel(), PIECE_ELEMENTS))
+def pieces_of(flat: torch.Tensor, elements: int) -> Iterator[torch.Tensor]:
+    """A flat tensor from its start on, so many elements at a time."""
+    return (flat[at : at + elements] for at in range(0, flat.numel(), elements))
 
 
 def _by_tile(table: torch.Tensor, wrong: int) -> str:
